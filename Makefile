@@ -1,0 +1,53 @@
+# Two commands need nothing but Python >= 3.10 and make: `make demo` and `make test`.
+
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+RUN := $(VENV)/bin/python
+# --no-compile: most modules of what is installed are never imported, and compiling all of them takes half a minute.
+PIP := $(RUN) -m pip --disable-pip-version-check --quiet install --no-compile --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format types docs wheel clean
+
+help: ## List the commands.
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+demo: $(VENV)/installed-test ## Landing against a QR retraction on a problem with a known optimum; draws a picture.
+	$(RUN) examples/01_procrustes.py --output output/procrustes.png
+
+test: $(VENV)/installed-test ## The tests, without the slow ones.
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) -m "not slow"
+
+test-slow: $(VENV)/installed-test ## The slow tests, if there are any (pytest says 5 when there are none).
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) -m slow || test $$? -eq 5
+
+lint: $(VENV)/installed-dev ## Style and formatting; `make format` mends what can be mended.
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+format: $(VENV)/installed-dev ## Apply the formatter and the safe fixes.
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+types: $(VENV)/installed-dev ## Type check of src/.
+	$(RUN) -m mypy
+
+docs: $(VENV)/installed-dev ## The documentation site, into site/.
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
+wheel: $(VENV)/installed-dev ## Source archive and wheel, into dist/.
+	rm -rf dist
+	$(RUN) -m build --no-isolation
+
+clean: ## Remove what the other commands made, the environment included.
+	rm -rf $(VENV) build dist site output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# One environment; a stamp per extra, so that nothing is installed twice. All paths are relative: a clone may live
+# in a folder whose name has spaces.
+$(VENV)/installed-%: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "glideslope needs Python >= 3.10; say which: make PYTHON=python3.11 ...")'
+	@$(RUN) -c "" 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing glideslope[$*] into $(VENV) (once; a minute or more, torch is large)"
+	$(PIP) --editable ".[$*]"
+	@touch $@

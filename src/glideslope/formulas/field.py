@@ -1,0 +1,103 @@
+"""The landing field: its tangent part in two metrics, its attraction, and the p x p coefficients both are made of."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from glideslope.formulas.arguments import (
+    METRICS,
+    check_matrices,
+    check_option,
+    check_positive,
+    in_full_precision,
+)
+from glideslope.formulas.orthogonality import penalty_gradient, subtract_identity_
+
+# The square forms cost 2 (gradient) and 3 (field) products with n x n matrices against 4 with p x p ones.
+# Measured in float32 on two cores, p = 256 to 1024: they win while n is below these multiples of p.
+SQUARE_GRADIENT_UP_TO = 1.75
+SQUARE_FIELD_UP_TO = 1.25
+
+
+def sym(M: Tensor) -> Tensor:
+    """Hermitian part ½ (M + M^H)."""
+    return (M + M.mH) / 2
+
+
+def skew(M: Tensor) -> Tensor:
+    """Skew-Hermitian part ½ (M - M^H)."""
+    return (M - M.mH) / 2
+
+
+def tangent_coefficients(S: Tensor, C: Tensor, metric: str) -> tuple[Tensor, Tensor]:
+    """The p x p matrices K_X, K_G with tangent part T = X K_X + G K_G, for S = X^H X and C = X^H G.
+
+    Canonical: T = ½ (G S - X C^H), eq. (5). Euclidean: T = G S - X C^H - X skew(C) S, which is
+    G - X sym(X^H G) on the manifold. Both are A X with a skew-Hermitian A, at any X.
+    """
+    if metric == "canonical":
+        return -C.mH / 2, S / 2
+    return -(C.mH + skew(C) @ S), S
+
+
+@in_full_precision
+def riemannian_gradient(X: Tensor, G: Tensor, *, metric: str = "canonical") -> Tensor:
+    r"""Riemannian gradient, extended to any X: canonical skew(G X^H) X, eq. (5), or Euclidean (see below).
+
+    Euclidean metric: (2 skew(G X^H) - X skew(X^H G) X^H) X, which is G - X sym(X^H G) on the manifold. The
+    canonical one is half as long on the complement of span(X). Four products of cost O(n p²); two of cost
+    O(n² p) for the canonical metric when n is close to p.
+
+    Args:
+        X: Iterate, shape (*batch, n, p) with n >= p. Need not be orthonormal.
+        G: Euclidean gradient at X, same shape.
+        metric: "canonical" or "euclidean".
+    """
+    check_matrices(X=X, G=G)
+    check_option("metric", metric, METRICS)
+    n, p = X.shape[-2:]
+    if metric == "canonical" and n <= SQUARE_GRADIENT_UP_TO * p:
+        return skew(G @ X.mH) @ X
+    K_X, K_G = tangent_coefficients(X.mH @ X, X.mH @ G, metric)
+    return X @ K_X + G @ K_G
+
+
+@in_full_precision
+def skew_field(X: Tensor, A: Tensor, *, attraction: float) -> Tensor:
+    """Field F(X, A) = A X + λ X (X^H X - I), eq. (13), for a skew-Hermitian A.
+
+    Args:
+        X: Iterate, shape (*batch, n, p) with n >= p.
+        A: Skew-Hermitian matrices, shape (*batch, n, n); skewness is the caller's promise.
+        attraction: Weight λ > 0 of the pull towards the manifold.
+    """
+    check_matrices(X=X)
+    check_matrices(A=A)
+    check_positive(attraction=attraction)
+    expected = (*X.shape[:-1], X.shape[-2])
+    if A.shape != expected:
+        raise ValueError(f"A must have shape (*batch, n, n) = {expected} for this X; got {tuple(A.shape)}")
+    return A @ X + attraction * penalty_gradient(X)
+
+
+@in_full_precision
+def landing_field(X: Tensor, G: Tensor, *, attraction: float, metric: str = "canonical") -> Tensor:
+    r"""Landing field skew(G X^H) X + λ X (X^H X - I), eq. (10); the tangent part follows `metric`.
+
+    Four products of cost O(n p²), or three of cost O(n² p) when n is close to p: (skew(G X^H) + λ (X X^H - I)) X.
+
+    Args:
+        X: Iterate, shape (*batch, n, p) with n >= p. Need not be orthonormal.
+        G: Euclidean gradient at X, same shape; any estimate of it keeps the field's geometry.
+        attraction: Weight λ > 0 of the pull towards the manifold.
+        metric: "canonical" (the paper's) or "euclidean".
+    """
+    check_matrices(X=X, G=G)
+    check_option("metric", metric, METRICS)
+    check_positive(attraction=attraction)
+    n, p = X.shape[-2:]
+    if metric == "canonical" and n <= SQUARE_FIELD_UP_TO * p:
+        return (skew(G @ X.mH) + attraction * subtract_identity_(X @ X.mH)) @ X
+    S = X.mH @ X
+    K_X, K_G = tangent_coefficients(S, X.mH @ G, metric)
+    return X @ (K_X + attraction * subtract_identity_(S.clone())) + G @ K_G

@@ -1,0 +1,60 @@
+"""The normal part of a step as p x p factors: Newton-Schulz, recovery from outside, and the exact polar factor."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.orthogonality import per_matrix
+
+# From ‖S - I‖ <= 1 the error goes 1, .5, .22, .039, 1e-3, 1e-6, 7e-13, 4e-25.
+POLAR_ITERATIONS = {torch.float32: 6, torch.complex64: 6, torch.float64: 7, torch.complex128: 7}
+
+
+def newton_schulz_factor(S: Tensor) -> Tensor:
+    """1.5 I - ½ S: one Newton-Schulz step is X (1.5 I - ½ X^H X)."""
+    factor = S / -2
+    factor.diagonal(dim1=-2, dim2=-1).add_(1.5)
+    return factor
+
+
+def recovery_weights(distance: Tensor) -> tuple[Tensor, Tensor]:
+    """α, β such that X (α I - β X^H X) is closer to the manifold for any X of full rank, however far away.
+
+    Newton-Schulz, (1.5, 0.5), while ‖X‖_2² <= 1 + d is well in its basin; of ν X where that brings it there; and
+    only a division by 16 from very far, where one step of ν X would lose digits.
+    """
+    squared_norm = 1 + distance
+    nu = torch.where(squared_norm > 2.75, (1.5 / squared_norm).sqrt(), 1)
+    far = nu < 1 / 16
+    return torch.where(far, 1 / 16, 1.5 * nu), torch.where(far, 0, nu**3 / 2)
+
+
+def recovery_factor(S: Tensor, distance: Tensor) -> Tensor:
+    """α I - β S, the p x p factor of the recovery."""
+    on_identity, on_gram = recovery_weights(distance)
+    factor = S * per_matrix(-on_gram)
+    factor.diagonal(dim1=-2, dim2=-1).add_(on_identity.unsqueeze(-1))
+    return factor
+
+
+def inverse_square_root(S: Tensor) -> Tensor:
+    """S^{-1/2} for a Hermitian S with ‖S - I‖_2 <= 1, by Newton-Schulz iterations: products only."""
+    factor = newton_schulz_factor(S)
+    for _ in range(POLAR_ITERATIONS[S.dtype] - 1):
+        # S and its polynomials commute, so the Gram matrix of X M is M S M.
+        correction = newton_schulz_factor(factor @ S @ factor)
+        factor = factor @ correction
+    return factor
+
+
+@functools.cache
+def newton_schulz_radius(safe_radius: float) -> float:
+    """Largest e with ¾ e² + ¼ e³ <= ε: ‖E‖ <= e before a Newton-Schulz step is inside the safe region after it."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle**2 * (3 + middle) / 4 <= safe_radius else (low, middle)
+    return low

@@ -1,0 +1,60 @@
+"""How far a matrix is from orthonormal: Gram matrix, residual, distance, and the penalty N with its gradient."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.arguments import check_matrices, in_full_precision
+
+
+@in_full_precision
+def gram(X: Tensor) -> Tensor:
+    """Gram matrix X^H X, shape (*batch, p, p). One product of cost O(n p²).
+
+    Args:
+        X: Matrices, shape (*batch, n, p) with n >= p.
+    """
+    check_matrices(X=X)
+    return X.mH @ X
+
+
+def subtract_identity_(S: Tensor) -> Tensor:
+    """S - I in place, for a (*batch, p, p) tensor; writes only the diagonal."""
+    S.diagonal(dim1=-2, dim2=-1).sub_(1)
+    return S
+
+
+def per_matrix(numbers: Tensor) -> Tensor:
+    """One number per matrix, shape (*batch), as (*batch, 1, 1) to multiply the matrices with."""
+    return numbers.unsqueeze(-1).unsqueeze(-1)
+
+
+def frobenius(M: Tensor) -> Tensor:
+    """Frobenius norm of each matrix, shape (*batch); real, and never a norm over the batch."""
+    norms: Tensor = torch.linalg.vector_norm(M, dim=(-2, -1))
+    return norms
+
+
+@in_full_precision
+def residual(X: Tensor) -> Tensor:
+    """Residual Δ = X^H X - I, shape (*batch, p, p); zero exactly on the Stiefel manifold."""
+    return subtract_identity_(gram(X))
+
+
+@in_full_precision
+def distance(X: Tensor) -> Tensor:
+    """Distance d = ‖X^H X - I‖_F of each matrix, shape (*batch); X is in the safe region (12) if d <= ε."""
+    return frobenius(residual(X))
+
+
+@in_full_precision
+def penalty(X: Tensor) -> Tensor:
+    """Penalty N(X) = ¼ ‖X^H X - I‖_F², eq. (11), shape (*batch)."""
+    return distance(X).square() / 4
+
+
+@in_full_precision
+def penalty_gradient(X: Tensor) -> Tensor:
+    """Gradient of (11), ∇N(X) = X (X^H X - I), shape (*batch, n, p). Two products of cost O(n p²)."""
+    return X @ residual(X)

@@ -1,0 +1,302 @@
+"""The whole step: equal to the plain formula, and decided at every edge, in place, in batches and on any device."""
+
+import literal
+import pytest
+import torch
+from counting import ProductCounter
+from literal import exact_distance, point_at_distance, random_matrix
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import glideslope as gs
+from glideslope.formulas.normal import newton_schulz_radius
+from glideslope.formulas.step import StepRule, take_step
+
+SHAPES = [(1, 1), (4, 4), (6, 5), (7, 3), (6, 1), (2, 8, 2), (2, 3, 5, 5)]
+TYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+METRICS = ["canonical", "euclidean"]
+NORMAL_STEPS = ["landing", "newton-schulz", "polar"]
+SAFEGUARDS = ["lemma", "exact", None]
+
+
+def tolerance(dtype):
+    return {"rtol": 1e-4, "atol": 1e-5} if dtype in (torch.float32, torch.complex64) else {"rtol": 1e-10, "atol": 1e-11}
+
+
+def start(shape, dtype, generator, distance=0.3):
+    X = point_at_distance(*shape[-2:], distance, batch=shape[:-2], dtype=dtype, generator=generator)
+    return X, random_matrix(*shape, dtype=dtype, generator=generator)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("step_size", [0.02, 5.0])
+def test_a_landing_step_is_the_plain_formula_with_the_safeguard_of_equation_14(
+    shape, dtype, metric, step_size, generator
+):
+    X, G = start(shape, dtype, generator)
+    plain = literal.landing_step(X, G, step_size, 0.8, 0.5, metric)
+    ours = gs.formulas.landing_step(X, G, step_size=step_size, attraction=0.8, metric=metric)
+    torch.testing.assert_close(ours, plain, **tolerance(dtype))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_without_a_safeguard_the_step_is_the_plain_formula(shape, dtype, metric, generator):
+    X, G = start(shape, dtype, generator)
+    plain = literal.landing_step(X, G, 2.0, 0.8, 0.5, metric, safeguarded=False)
+    ours = gs.formulas.landing_step(X, G, step_size=2.0, attraction=0.8, metric=metric, safeguard=None)
+    torch.testing.assert_close(ours, plain, **tolerance(dtype))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_two_step_landing_is_a_tangent_step_and_one_newton_schulz_step(shape, dtype, metric, generator):
+    X, G = start(shape, dtype, generator)
+    Y = X - 0.05 * literal.skew_matrix(X, G, metric) @ X
+    plain = Y @ (1.5 * literal.eye_like(Y.mH @ Y) - Y.mH @ Y / 2)
+    ours = gs.formulas.landing_step(X, G, step_size=0.05, metric=metric, normal_step="newton-schulz", safeguard=None)
+    torch.testing.assert_close(ours, plain, **tolerance(dtype))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_polar_step_is_the_polar_factor_of_the_tangent_step(shape, dtype, metric, generator):
+    X, G = start(shape, dtype, generator)
+    Y = X - 0.05 * literal.skew_matrix(X, G, metric) @ X
+    U, _, Vh = torch.linalg.svd(Y, full_matrices=False)
+    ours = gs.formulas.landing_step(X, G, step_size=0.05, metric=metric, normal_step="polar")
+    torch.testing.assert_close(ours, U @ Vh, **tolerance(dtype))
+    assert (exact_distance(ours) < (1e-5 if dtype in (torch.float32, torch.complex64) else 1e-13)).all()
+
+
+def test_the_distance_after_a_two_step_landing_is_the_fourth_power_of_the_step(generator):
+    X, G = start((9, 4), torch.float64, generator, distance=0.0)
+    distances = [
+        exact_distance(gs.formulas.landing_step(X, G, step_size=h, normal_step="newton-schulz")) for h in (0.02, 0.01)
+    ]
+    assert distances[0] / distances[1] == pytest.approx(16, rel=0.05)
+
+
+@pytest.mark.parametrize("safe_radius", [0.01, 0.3, 0.5, 0.9])
+def test_the_reach_of_newton_schulz_is_the_root_of_its_cubic(safe_radius):
+    e = newton_schulz_radius(safe_radius)
+    assert 0.75 * e**2 + 0.25 * e**3 == pytest.approx(safe_radius, rel=1e-12)
+    assert newton_schulz_radius(0.5) == pytest.approx(0.732, abs=1e-3)
+
+
+@pytest.mark.parametrize("normal_step", ["newton-schulz", "polar"])
+@pytest.mark.parametrize("safeguard", ["lemma", "exact"])
+def test_a_guarded_step_goes_as_far_as_its_normal_part_can_mend(normal_step, safeguard, generator):
+    """The safeguarded tangent step ends at the reach of the normal part, not at the safe radius."""
+    X, G = start((9, 4), torch.float64, generator, distance=0.1)
+    T = gs.formulas.riemannian_gradient(X, G)
+    new = gs.formulas.landing_step(X, G, step_size=1e3, normal_step=normal_step, safeguard=safeguard)
+    reach = newton_schulz_radius(0.5) if normal_step == "newton-schulz" else 1.0
+    step = ((reach - 0.1) / (T**2).sum()).sqrt()
+    if safeguard == "exact":
+        low, high = step, 100 * step
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (middle, high) if exact_distance(X - middle * T) <= reach else (low, middle)
+        step = low
+    Y = X - step * T
+    S = Y.mH @ Y
+    if normal_step == "newton-schulz":
+        expected = Y @ (1.5 * torch.eye(4, dtype=torch.float64) - S / 2)
+    else:
+        U, _, Vh = torch.linalg.svd(Y, full_matrices=False)
+        expected = U @ Vh
+    torch.testing.assert_close(new, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
+@pytest.mark.parametrize("safeguard", SAFEGUARDS)
+@pytest.mark.parametrize("distance", [0.6, 1.0, 1.5])
+@pytest.mark.parametrize("shape", [(6, 6), (9, 4), (5, 1)])
+def test_from_outside_the_safe_region_the_step_is_one_newton_schulz_step(
+    shape, distance, safeguard, normal_step, generator
+):
+    X = point_at_distance(*shape, 0.0, generator=generator)
+    X[:, 0] *= (1 + distance) ** 0.5
+    G = random_matrix(*shape, generator=generator)
+    outcome = take_step(X, G, 0.1, StepRule(normal_step=normal_step, safeguard=safeguard))
+    S = X.mH @ X
+    torch.testing.assert_close(outcome.X, X @ (1.5 * literal.eye_like(S) - S / 2))
+    assert outcome.recovered
+    assert not outcome.shortened
+
+
+@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
+@pytest.mark.parametrize("scale", [3.0, 1e3, 1e9])
+@pytest.mark.parametrize("shape", [(6, 6), (9, 4), (5, 1)])
+def test_recovery_from_far_away_reaches_the_manifold_and_is_never_nan(shape, scale, normal_step, generator):
+    X = scale * random_matrix(*shape, dtype=torch.float32, generator=generator)
+    G = random_matrix(*shape, dtype=torch.float32, generator=generator)
+    for _ in range(60):
+        X = gs.formulas.landing_step(X, G * 0, step_size=0.1, normal_step=normal_step)
+        assert torch.isfinite(X).all()
+    assert exact_distance(X) < 1e-3
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
+@pytest.mark.parametrize("safeguard", SAFEGUARDS)
+@pytest.mark.parametrize("shape", [(3, 6, 6), (3, 9, 4)])
+def test_a_gradient_that_is_not_finite_leaves_its_matrix_where_it_was_and_the_others_step(
+    shape, safeguard, normal_step, bad, generator
+):
+    X, G = start(shape, torch.float32, generator)
+    rule = StepRule(normal_step=normal_step, safeguard=safeguard)
+    clean = take_step(X, G, 0.1, rule)
+    spoiled = G.clone()
+    spoiled[1, 2, 0] = bad
+    outcome = take_step(X, spoiled, 0.1, rule)
+    torch.testing.assert_close(outcome.X[1], X[1], rtol=0, atol=0)
+    torch.testing.assert_close(outcome.X[0::2], clean.X[0::2], rtol=0, atol=0)
+    assert outcome.skipped.tolist() == [False, True, False]
+    assert not clean.skipped.any()
+
+
+@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
+def test_huge_and_small_gradients_still_move_the_iterate(normal_step, generator):
+    X, G = start((9, 4), torch.float32, generator, distance=0.1)
+    rule = StepRule(normal_step=normal_step)
+    for scale, step_size in [(1e30, 1e-30), (1e30, 1e-2), (1e30, 1e5), (1e-10, 1e10)]:
+        outcome = take_step(X, G * scale, step_size, rule)
+        assert not outcome.skipped
+        if normal_step != "landing" or scale > 1:  # 1/(2 λ) caps the landing step
+            assert (outcome.X - X).norm() > 0.1
+
+
+def test_a_zero_gradient_on_the_manifold_leaves_the_iterate_there():
+    X = torch.eye(5, 3)
+    torch.testing.assert_close(gs.formulas.landing_step(X, torch.zeros(5, 3), step_size=10.0), X, rtol=0, atol=0)
+
+
+def test_a_zero_step_size_leaves_the_iterate_where_it_is(generator):
+    X, G = start((2, 9, 4), torch.float64, generator)
+    torch.testing.assert_close(gs.formulas.landing_step(X, G, step_size=0.0), X, rtol=0, atol=0)
+
+
+def test_large_steps_do_not_collapse_the_iterate():
+    """Without the cap 1/(2 λ), lr = 1 and λ = 10 would send X to zero."""
+    X = 1.1 * torch.eye(6, 3, dtype=torch.float64)
+    for _ in range(20):
+        X = gs.formulas.landing_step(X, torch.zeros_like(X), step_size=1.0, attraction=10.0)
+    assert exact_distance(X) < 1e-12
+
+
+@pytest.mark.parametrize("safeguard", SAFEGUARDS)
+@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
+@pytest.mark.parametrize("shape", [(4, 6, 6), (4, 9, 4)])
+def test_each_matrix_of_a_batch_steps_as_if_alone(shape, normal_step, safeguard, generator):
+    X, G = start(shape, torch.float64, generator)
+    G = G * torch.tensor([1e-6, 1.0, 1e3, 1e9], dtype=torch.float64)[:, None, None]
+    options = {"step_size": 0.1, "normal_step": normal_step, "safeguard": safeguard}
+    if safeguard is None:
+        G = G.clamp(-1, 1)
+    together = gs.formulas.landing_step(X, G, **options)
+    alone = torch.stack([gs.formulas.landing_step(x, g, **options) for x, g in zip(X, G, strict=True)])
+    torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-12)
+
+
+def test_a_tensor_of_step_sizes_is_one_per_matrix(generator):
+    X, G = start((2, 3, 9, 4), torch.float64, generator)
+    sizes = torch.tensor([0.01, 0.02, 0.03], dtype=torch.float64)
+    together = gs.formulas.landing_step(X, G, step_size=sizes)
+    torch.testing.assert_close(together[1, 2], gs.formulas.landing_step(X[1, 2], G[1, 2], step_size=0.03))
+    torch.testing.assert_close(
+        gs.formulas.landing_step(X[0, 0], G[0, 0], step_size=sizes[0]), together[0, 0], rtol=1e-12, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
+@pytest.mark.parametrize("shape", [(6, 6), (9, 4), (3, 9, 4)])
+def test_in_place_and_in_a_workspace_the_result_is_the_same(shape, normal_step, generator):
+    X, G = start(shape, torch.float64, generator)
+    rule = StepRule(normal_step=normal_step)
+    expected = take_step(X, G, 0.1, rule).X
+    inplace, workspace = X.clone(), torch.empty_like(X)
+    outcome = take_step(inplace, G, 0.1, rule, out=inplace, workspace=workspace)
+    assert outcome.X is inplace
+    torch.testing.assert_close(inplace, expected, rtol=0, atol=0)
+    out = torch.empty_like(X)
+    assert gs.formulas.landing_step(X, G, step_size=0.1, normal_step=normal_step, out=out) is out
+    torch.testing.assert_close(out, expected, rtol=0, atol=0)
+
+
+def test_the_arguments_are_not_written(generator):
+    X, G = start((3, 9, 4), torch.float64, generator)
+    before = X.clone(), G.clone()
+    gs.formulas.landing_step(X, G, step_size=0.1)
+    torch.testing.assert_close((X, G), before, rtol=0, atol=0)
+
+
+def test_strided_views_step_like_their_copies(generator):
+    wide = point_at_distance(9, 4, 0.2, generator=generator).mT.contiguous()
+    G = random_matrix(4, 9, generator=generator)
+    torch.testing.assert_close(
+        gs.formulas.landing_step(wide.mT, G.mT, step_size=0.1),
+        gs.formulas.landing_step(wide.mT.contiguous(), G.mT.contiguous(), step_size=0.1),
+    )
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_half_precision_steps_are_computed_in_float32(half, generator):
+    X, G = start((9, 4), torch.float32, generator)
+    X, G = X.to(half), G.to(half)
+    expected = gs.formulas.landing_step(X.float(), G.float(), step_size=0.1).to(half)
+    torch.testing.assert_close(gs.formulas.landing_step(X, G, step_size=0.1), expected, rtol=0, atol=0)
+    out = X.clone()
+    gs.formulas.landing_step(out, G, step_size=0.1, out=out)
+    torch.testing.assert_close(out, expected, rtol=0, atol=0)
+
+
+def test_a_batch_of_no_matrices_is_returned_as_it_is():
+    X = torch.zeros(0, 4, 2)
+    assert gs.formulas.landing_step(X, X, step_size=0.1).shape == (0, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "products"),
+    [
+        ((40, 8), {}, 4 * 40 * 8 * 8),
+        ((8, 8), {}, 3 * 8**3),
+        ((40, 8), {"metric": "euclidean"}, 4 * 40 * 8 * 8 + 8**3),
+        ((40, 8), {"normal_step": "newton-schulz"}, 6 * 40 * 8 * 8),
+        ((40, 8), {"safeguard": "exact"}, 6 * 40 * 8 * 8),
+    ],
+)
+def test_a_step_costs_its_products_and_no_more(shape, options, products, generator):
+    X, G = start(shape, torch.float64, generator)
+    with ProductCounter() as counter:
+        gs.formulas.landing_step(X, G, step_size=0.1, **options)
+    assert counter.multiplications == products
+
+
+@pytest.mark.parametrize("safeguard", SAFEGUARDS)
+@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
+@pytest.mark.parametrize("shape", [(6, 6), (9, 4), (3, 9, 4)])
+def test_a_step_on_fake_cuda_tensors_needs_no_data_and_creates_nothing_on_the_cpu(shape, normal_step, safeguard):
+    with FakeTensorMode():
+        X, G = torch.empty(shape, device="cuda"), torch.empty(shape, device="cuda")
+        size = torch.empty((), device="cuda")
+        outcome = take_step(X, G, size, StepRule(normal_step=normal_step, safeguard=safeguard), out=X)
+        assert all(tensor.device.type == "cuda" for tensor in outcome)
+        for metric in METRICS:
+            assert gs.formulas.landing_field(X, G, attraction=1.0, metric=metric).device.type == "cuda"
+
+
+@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
+def test_reduced_precision_products_are_charged_for(normal_step, monkeypatch, generator):
+    """With bfloat16 factors in its products a step keeps a larger distance from the boundary."""
+    X, G = start((9, 4), torch.float32, generator)
+    rule = StepRule(safe_radius=0.5, normal_step=normal_step)
+    full = take_step(X, G, 1e3, rule).X
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
+    reduced = take_step(X, G, 1e3, rule).X
+    assert (reduced - X).norm() < (full - X).norm()

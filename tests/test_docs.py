@@ -1,0 +1,91 @@
+"""The documentation cannot rot: what it names exists, and what it shows as code runs."""
+
+import ast
+import functools
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import glideslope as gs
+
+ROOT = Path(__file__).parents[1]
+PAPER_MAP = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
+CODE_WORDS = sorted(set(re.findall(r"`([^`\n]+)`", PAPER_MAP)))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@functools.cache
+def functions_of(path: Path) -> set[str]:
+    """Names of all functions defined in a file, methods included."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def resolve(dotted_name: str) -> object:
+    """The object a dotted name stands for, importing modules where attributes are not enough."""
+    found = importlib.import_module("glideslope")
+    here = "glideslope"
+    for name in dotted_name.split(".")[1:]:
+        here = f"{here}.{name}"
+        found = getattr(found, name) if hasattr(found, name) else importlib.import_module(here)
+    return found
+
+
+def rows_of(section: str) -> list[list[str]]:
+    """The table rows of one section of the paper map, split into cells, without the heading row."""
+    text = PAPER_MAP.split(f"## {section}\n")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+@pytest.mark.parametrize("name", [word for word in CODE_WORDS if word.startswith("tests/")])
+def test_every_test_named_in_the_paper_map_exists(name):
+    path, _, function = name.partition("::")
+    assert (ROOT / path).is_file()
+    assert not function or function in functions_of(ROOT / path)
+
+
+@pytest.mark.parametrize("name", [word for word in CODE_WORDS if word.startswith("glideslope.")])
+def test_every_function_named_in_the_paper_map_exists_and_has_a_docstring(name):
+    assert resolve(name).__doc__
+
+
+def test_the_paper_map_names_nothing_that_is_neither_code_nor_test():
+    assert [word for word in CODE_WORDS if not word.startswith(("tests/", "glideslope."))] == []
+
+
+def test_the_paper_map_has_every_equation_and_figure_in_order():
+    numbers = [int(row[0].strip("()")) for row in rows_of("Equations") if re.fullmatch(r"\(\d+\)", row[0])]
+    assert numbers == [*range(1, 21), 27]
+    assert [int(row[0]) for row in rows_of("Figures")] == list(range(1, 8))
+
+
+@pytest.mark.parametrize("section", ["Equations", "Lemmas and propositions"])
+def test_what_the_paper_map_calls_done_has_code_and_a_test(section):
+    for row in rows_of(section):
+        *_, code, tests, status = row
+        assert re.search(r"done|corrected|not yet|definition", status), row
+        if re.match(r"done|corrected", status):
+            assert "glideslope." in code, row
+            assert "tests/" in tests, row
+
+
+@pytest.mark.parametrize("name", gs.formulas.__all__)
+def test_every_public_formula_is_in_the_paper_map(name):
+    assert f"`glideslope.formulas.{name}`" in PAPER_MAP
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")], ids=str)
+def test_the_code_on_a_page_runs_and_prints_a_distance_close_to_zero(page, capsys):
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
+        assert len(block.splitlines()) <= 12
+        exec(compile(block, page.name, "exec"), {"__name__": "__main__"})
+        assert float(capsys.readouterr().out.split()[-1]) < 1e-5

@@ -1,0 +1,79 @@
+"""The package as a user meets it: what an import costs, and that every public name is there and documented.
+
+Only the examples need the source tree, so a copy of this file also tests an installed wheel.
+"""
+
+import ast
+import importlib.metadata
+import importlib.resources
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import glideslope as gs
+
+PACKAGE = Path(gs.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+SOURCE_TREE = Path(__file__).parents[1]
+EXAMPLES = sorted((SOURCE_TREE / "examples").glob("[0-9]*.py"))
+
+
+def run_python(code: str) -> str:
+    """Run code in a fresh interpreter and give back what it printed."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def modules_after(statement: str) -> set[str]:
+    """Top-level names of what a fresh interpreter holds after the statement, without the standard library."""
+    listed = run_python(f"{statement}; import json, sys; print(json.dumps(list(sys.modules)))")
+    return {name.partition(".")[0] for name in json.loads(listed)} - set(sys.stdlib_module_names)
+
+
+def test_importing_glideslope_loads_nothing_beyond_torch_and_numpy():
+    loaded = modules_after("import glideslope")
+    assert not loaded & {"sklearn", "matplotlib"}
+    assert loaded - {"glideslope"} <= modules_after("import torch, numpy")
+
+
+def test_importing_glideslope_takes_at_most_a_fifth_of_a_second_more_than_torch():
+    code = "import time, torch\nstart = time.perf_counter()\nimport glideslope\nprint(time.perf_counter() - start)"
+    attempts = (float(run_python(code)) for _ in range(3))  # a busy machine may disturb one of them
+    assert any(seconds < 0.2 for seconds in attempts)
+
+
+def test_the_version_is_that_of_the_distribution():
+    assert gs.__version__ == importlib.metadata.version("glideslope")
+
+
+def test_the_package_says_that_it_is_typed():
+    assert importlib.resources.files("glideslope").joinpath("py.typed").is_file()
+
+
+@pytest.mark.parametrize("name", gs.formulas.__all__)
+def test_every_public_formula_exists_and_has_a_docstring(name):
+    assert getattr(gs.formulas, name).__doc__
+
+
+def test_no_public_formula_is_listed_twice():
+    assert len(gs.formulas.__all__) == len(set(gs.formulas.__all__))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_every_module_is_short_and_says_what_lives_in_it(path):
+    text = path.read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(text)), f"{path.name} has no module docstring"
+    assert len(text.splitlines()) < 320, f"{path.name} is too long to read in one sitting: split it"
+
+
+@pytest.mark.skipif(
+    not (SOURCE_TREE / "pyproject.toml").is_file(), reason="the examples are not part of an installed package"
+)
+def test_the_examples_are_short_enough_to_read_at_a_glance():
+    assert "01_procrustes.py" in {path.name for path in EXAMPLES}
+    for path in EXAMPLES:
+        text = path.read_text(encoding="utf-8")
+        assert ast.get_docstring(ast.parse(text)), f"{path.name} has no docstring"
+        assert len(text.splitlines()) < 60, f"{path.name} has 60 lines or more"

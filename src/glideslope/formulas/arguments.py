@@ -13,6 +13,12 @@ from torch import Tensor
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 HALF_TYPES = (torch.bfloat16, torch.float16)
+REAL_TYPE = {
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+}
 METRICS = ("canonical", "euclidean")
 NORMAL_STEPS = ("landing", "newton-schulz", "polar")
 SAFEGUARDS = ("lemma", "exact", None)
@@ -92,7 +98,7 @@ def in_full_precision(function: Function) -> Function:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        first = args[0]
+        first = args[0] if args else next(iter(kwargs.values()))
         if not (isinstance(first, Tensor) and first.dtype in HALF_TYPES):
             return function(*args, **kwargs)
         half = first.dtype

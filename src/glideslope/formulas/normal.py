@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import math
 
 import torch
 from torch import Tensor
@@ -50,11 +50,9 @@ def inverse_square_root(S: Tensor) -> Tensor:
     return factor
 
 
-@functools.cache
 def newton_schulz_radius(safe_radius: float) -> float:
-    """Largest e with ¾ e² + ¼ e³ <= ε: ‖E‖ <= e before a Newton-Schulz step is inside the safe region after it."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if middle**2 * (3 + middle) / 4 <= safe_radius else (low, middle)
-    return low
+    """The e with ¾ e² + ¼ e³ = ε: ‖E‖ <= e before a Newton-Schulz step is inside the safe region after it.
+
+    With e = 2 cos φ - 1 the cubic is cos 3φ = 2 ε - 1.
+    """
+    return 2 * math.cos(math.acos(2 * safe_radius - 1) / 3) - 1

@@ -12,6 +12,8 @@ import math
 import torch
 from torch import Tensor
 
+from glideslope.formulas.arguments import REAL_TYPE
+
 
 def drift_rate(X: Tensor, metric: str = "canonical") -> float:
     """R with ‖sym(X^H T)‖ <= r ‖X^H G‖ for the computed tangent part T.
@@ -26,12 +28,18 @@ def drift_rate(X: Tensor, metric: str = "canonical") -> float:
 
 def reduced_rounding(X: Tensor) -> float:
     """Unit rounding of the factors of products with X where torch may round them to TF32 or bfloat16, else 0."""
-    precision = torch.get_float32_matmul_precision()
+    precision = product_precision()
     if X.dtype not in (torch.float32, torch.complex64) or precision == "highest":
         return 0.0
     if precision == "high":
         return 0.0 if X.device.type == "cpu" else 2.0**-11
     return 2.0**-8
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def product_precision() -> str:
+    """torch's setting for float32 products, read once by a compiled step."""
+    return torch.get_float32_matmul_precision()
 
 
 def distance_margin(X: Tensor) -> float:
@@ -44,4 +52,4 @@ def overflow_free_norm(M: Tensor) -> Tensor:
     wide = torch.complex128 if M.is_complex() else torch.float64
     dtype = M.dtype if M.device.type == "mps" else wide
     norms: Tensor = torch.linalg.vector_norm(M, dim=(-2, -1), dtype=dtype)
-    return norms.to(M.real.dtype)
+    return norms.to(REAL_TYPE[M.dtype])

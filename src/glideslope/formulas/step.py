@@ -151,6 +151,7 @@ def take_step(
     *,
     out: Tensor | None = None,
     workspace: Tensor | None = None,
+    active: Tensor | None = None,
 ) -> StepOutcome:
     """`landing_step` with its diagnosis, for (n, p) or (batch, n, p) in float32 or wider, under torch.no_grad().
 
@@ -161,6 +162,7 @@ def take_step(
         rule: The step's options.
         out: Where to write the new X; may be X. Default: the workspace.
         workspace: Scratch of the shape of X, not X, G or out; allocated when absent.
+        active: Which matrices may move, one bool each; the others count as skipped. Default: all.
     """
     n, p = X.shape[-2:]
     lands, square = rule.normal_step == "landing", rule.has_square_form(n, p)
@@ -182,14 +184,21 @@ def take_step(
         bound = torch.where(field_norm > 1e4 * floor, torch.maximum(bound, exact), bound)
     step = wanted if rule.safeguard is None else torch.minimum(wanted, bound)
     finite = torch.isfinite(step * field_norm + at.distance)
+    finite = finite if active is None else finite & active
     skipped = finite.logical_not()
     shortened = (step < wanted) & at.outside.logical_not() & finite
     step = torch.where(at.outside, 1.0 if lands else 0.0, step).masked_fill(skipped, 0)
 
-    torch.nan_to_num(F, nan=0.0, posinf=0.0, neginf=0.0, out=F)
-    moved = torch.addcmul(X, F, per_matrix(step), value=-1, out=out if lands and out is not None else F)
-    if not lands:
-        moved = torch.matmul(moved, _normal_factor(moved, at, skipped, rule), out=out)
+    torch.nan_to_num_(F, nan=0.0, posinf=0.0, neginf=0.0)
+    step = per_matrix(step)
+    if lands and out is X:
+        moved = X.addcmul_(F, step, value=-1)
+    else:
+        moved = F.mul_(-step).add_(X)
+        if lands:
+            moved = moved if out is None else out.copy_(moved)
+        else:
+            moved = product(moved, _normal_factor(moved, at, skipped, rule), out=out)
     return StepOutcome(moved, at.distance, shortened, at.outside & finite, skipped)
 
 
@@ -249,9 +258,17 @@ def _scaled_field(
         coefficient.addcmul_(at.Delta, per_matrix(on_residual))
         coefficient.diagonal(dim1=-2, dim2=-1).add_(on_identity.unsqueeze(-1))
     if square:
-        return torch.matmul(coefficient, X, out=workspace)
-    F = torch.matmul(X, coefficient, out=workspace)
+        return product(coefficient, X, out=workspace)
+    F = product(X, coefficient, out=workspace)
     return F.addmm_(G, K_G) if F.ndim == 2 else F.baddbmm_(G, K_G)
+
+
+def product(left: Tensor, right: Tensor, *, out: Tensor | None) -> Tensor:
+    """left @ right, into `out` where there is one; a compiled step may have to copy it there."""
+    if out is None or torch.compiler.is_compiling():
+        result = left @ right
+        return result if out is None else out.copy_(result)
+    return torch.matmul(left, right, out=out)
 
 
 def _normal_factor(moved: Tensor, at: _Point, skipped: Tensor, rule: StepRule) -> Tensor:

@@ -1,0 +1,106 @@
+"""`glideslope inspect checkpoint.pt`: how orthonormal the matrices of a saved model or state_dict are."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor, nn
+
+from glideslope.stiefel.marks import matching, named
+from glideslope.stiefel.report import OrthogonalityReport, orthogonality, view_of_tensor
+
+STATE_KEYS = ("model", "state_dict", "model_state_dict")
+
+
+def inspect(
+    checkpoint: Annotated[Path, typer.Argument(help="File written by torch.save.", show_default=False)],
+    pattern: Annotated[
+        list[str] | None, typer.Option(help="Report only the names this matches, e.g. 'layer*.weight'; repeatable.")
+    ] = None,
+    view: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN=VIEW", help="How to read some of them: '*.dw.weight=grouped_conv:32'; repeatable."
+        ),
+    ] = None,
+    tolerance: Annotated[float, typer.Option(help="Largest distance that counts as orthonormal.")] = 1e-3,
+) -> None:
+    """Report how orthonormal the matrices of a checkpoint are.
+
+    The checkpoint is a state_dict, a dict that holds one under "model", "state_dict" or "model_state_dict", or a whole
+    model of torch.nn layers. It is loaded with weights_only=True, so no foreign code in it runs.
+
+    A state_dict does not say which weights were constrained: every floating tensor of 2 dimensions or more is reported.
+    Two dimensions are read as a matrix, three or more as a convolution kernel of one group, flattened to out x rest;
+    in_proj_weight as three matrices, and weight_hh* as one per gate. Other readings, such as grouped kernels and
+    batches, need --view.
+
+    The distance is the norm of X'X - I, the largest over the matrices of a weight.
+    """
+    try:
+        report = report_on(load(checkpoint), pattern or [], view or [])
+    except ValueError as error:
+        typer.echo(f"glideslope inspect: {checkpoint}: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo(report.table(tolerance) if report else "no floating-point tensor of 2 dimensions or more")
+
+
+def report_on(loaded: object, patterns: Sequence[str], views: Sequence[str]) -> OrthogonalityReport:
+    """Report of the weights whose name matches a pattern (all, without patterns), with views given as PATTERN=VIEW."""
+    state, readings = tensors_and_views(loaded)
+    for assignment in views:
+        pattern, equals, view = assignment.rpartition("=")
+        if not equals:
+            raise ValueError(f"--view must be PATTERN=VIEW; got {assignment!r}")
+        readings.update(dict.fromkeys(matching(pattern, readings, "--view"), view))
+    if patterns:
+        wanted = {name for pattern in patterns for name in matching(pattern, readings, "--pattern")}
+        readings = {name: view for name, view in readings.items() if name in wanted}
+    return orthogonality(state, readings)
+
+
+def tensors_and_views(loaded: object) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors by name, and the views of those to report: the marks of a model if it has any, else guesses."""
+    state: dict[str, Tensor] = {}
+    if isinstance(loaded, nn.Module):
+        parameters = named(loaded)
+        state = {one.name: one.parameter for one in parameters}
+        marks = {one.name: one.view for one in parameters if one.view is not None}
+        if marks:
+            return state, marks
+    elif isinstance(loaded, Mapping):
+        inner = [loaded[key] for key in STATE_KEYS if isinstance(loaded.get(key), Mapping)]
+        state = {str(key): value for key, value in (inner or [loaded])[0].items() if isinstance(value, Tensor)}
+    if not state:
+        raise ValueError(f"holds no state_dict, neither by itself nor under {', '.join(map(repr, STATE_KEYS))}")
+    guesses = {name: view_of_tensor(name, tensor) for name, tensor in state.items()}
+    return state, {name: view for name, view in guesses.items() if view is not None}
+
+
+def load(path: Path) -> object:
+    """What torch.save wrote; a ValueError of one sentence if it cannot be had without running foreign code."""
+    layers = [value for value in vars(nn).values() if isinstance(value, type) and issubclass(value, nn.Module)]
+    known: list[Any] = [
+        *layers,
+        nn.modules.linear.NonDynamicallyQuantizableLinear,
+        nn.functional.relu,
+        nn.functional.gelu,
+    ]
+    try:
+        with warnings.catch_warnings(), torch.serialization.safe_globals(known):
+            warnings.simplefilter("ignore")  # torch warns of what the errors below say
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        raise ValueError(error.strerror) from error
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            "is no checkpoint, or holds more than tensors and layers of torch.nn; save model.state_dict()"
+        ) from error
+    except Exception as error:  # a damaged file can fail anywhere in the unpickler
+        raise ValueError(f"is not a readable checkpoint ({type(error).__name__})") from error

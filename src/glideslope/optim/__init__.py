@@ -1,0 +1,8 @@
+"""Optimizers with the interface of torch.optim whose constrained matrices stay orthonormal; the third layer."""
+
+from glideslope.optim.hook import attach_landing
+from glideslope.optim.landing import LandingAdam, LandingSGD
+from glideslope.optim.penalty import PenaltySGD
+from glideslope.optim.riemannian import RiemannianSGD
+
+__all__ = ["LandingAdam", "LandingSGD", "PenaltySGD", "RiemannianSGD", "attach_landing"]

@@ -1,0 +1,203 @@
+"""The shell all optimizers share: groups and their checks, buckets, closures, checkpoints and diagnostics."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from glideslope.formulas.arguments import HALF_TYPES
+from glideslope.formulas.orthogonality import distance
+from glideslope.optim.bucket import Bucket, InPlace, Stack, Workspaces
+from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis
+from glideslope.stiefel.views import as_matrices, default_view, matrix_shape
+
+Group = dict[str, Any]
+COUNTERS = ("shortened", "recovered", "skipped")
+# Matrices up to this many entries are stacked by foreach=None: above it gathering costs more than batching saves.
+STACK_UP_TO = 32_768
+
+
+class StiefelOptimizer(torch.optim.Optimizer):
+    """A torch.optim.Optimizer whose groups are constrained matrices (`orthogonal`, the default) or free parameters.
+
+    A subclass says how a bucket of matrices and how a free group take a step.
+    """
+
+    keeps_safe = True
+    """Whether the constrained matrices must start, and then stay, in the safe region."""
+
+    def __init__(self, params: Any, defaults: Group) -> None:
+        self._reset_buckets()
+        super().__init__(params, {"orthogonal": True, **defaults})
+
+    @abstractmethod
+    def _step_bucket(self, bucket: Bucket, group: Group) -> None:
+        """Move the matrices of a bucket."""
+
+    @abstractmethod
+    def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
+        """Move the free parameters that have gradients, as torch's own optimizer would."""
+
+    @abstractmethod
+    def _check_options(self, group: Group) -> None:
+        """Raise a ValueError for a bad option of a group."""
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Take one step; with a closure, call it first and return its loss."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for index, group in enumerate(self.param_groups):
+            params = [param for param in group["params"] if self._gradient_of(param) is not None]
+            if not params:
+                continue
+            if group["orthogonal"]:
+                for bucket in self._buckets(index, group, params):
+                    self._step_bucket(bucket, group)
+                    bucket.write()
+            else:
+                self._step_free(params, [param.grad for param in params], group)
+        return loss
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group; a constrained one is checked for shape, type, options and a start in the safe region."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            self._check_options(group)
+            if group["orthogonal"]:
+                self._check_constrained(group)
+        except ValueError:
+            self.param_groups.pop()
+            raise
+
+    def diagnostics(self) -> Diagnostics:
+        """Distance of every constrained parameter's matrices now, and how often each was shortened or skipped."""
+        return Diagnostics(
+            self._diagnose(name, param, group["view"])
+            for group in self.param_groups
+            if group["orthogonal"]
+            for name, param in self._named(group)
+        )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state; entries take the type the step computes in, which for half precision is float32."""
+        super().load_state_dict(state_dict)
+        saved_ids = [i for group in state_dict["param_groups"] for i in group["params"]]
+        params = [param for group in self.param_groups for param in group["params"]]
+        for saved_id, param in zip(saved_ids, params, strict=True):
+            for name, value in state_dict["state"].get(saved_id, {}).items():
+                if isinstance(value, Tensor):
+                    self.state[param][name] = self._in_compute_type(value, param)
+            if param.dtype not in HALF_TYPES:
+                self.state.get(param, {}).pop("master", None)
+        self._reset_buckets()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._reset_buckets()
+
+    def _diagnose(self, name: str, param: Tensor, view: str) -> MatrixDiagnosis:
+        state = self.state.get(param, {})
+        point = as_matrices(state.get("master", param.detach()), view)
+        distances = distance(point.float() if point.dtype in HALF_TYPES else point).reshape(-1).tolist()
+        counts = (state[key].tolist() if key in state else [0] * len(distances) for key in COUNTERS)
+        return MatrixDiagnosis(name, distances, *counts)
+
+    def _gradient_of(self, param: Tensor) -> Tensor | None:
+        return param.grad
+
+    def _reset_buckets(self) -> None:
+        self._bucket_lists: dict[int, tuple[tuple[int, ...], list[Bucket]]] = {}
+        self._workspaces: Workspaces = {}
+
+    def _buckets(self, index: int, group: Group, params: list[Tensor]) -> list[Bucket]:
+        key = (group["foreach"], *map(id, params))
+        known_key, buckets = self._bucket_lists.get(index, ((), []))
+        if known_key != key or not all(bucket.is_linked() for bucket in buckets):
+            buckets = self._make_buckets(group, params)
+            self._bucket_lists[index] = (key, buckets)
+        return buckets
+
+    def _make_buckets(self, group: Group, params: list[Tensor]) -> list[Bucket]:
+        alike: dict[tuple[Any, ...], list[Tensor]] = {}
+        buckets: list[Bucket] = []
+        view, foreach = group["view"], group["foreach"]
+        for param in params:
+            n, p = matrix_shape(tuple(param.shape), view)[-2:]
+            small = n * p <= STACK_UP_TO if foreach is None else foreach
+            own = id(param) if not small else None
+            alike.setdefault((param.shape, param.dtype, param.device, own), []).append(param)
+        for together in alike.values():
+            first = together[0]
+            if len(together) == 1 and first.dtype not in HALF_TYPES and _has_matrix_view(first, view):
+                buckets.append(InPlace(first, view, self.state[first], self._gradient_of, self._workspaces))
+            else:
+                buckets.append(Stack(together, view, [self.state[param] for param in together], self._gradient_of))
+        return buckets
+
+    def _named(self, group: Group) -> Iterable[tuple[str, Tensor]]:
+        names = group.get("param_names")
+        offset = sum(len(g["params"]) for g in self.param_groups[: self._index(group)])
+        for i, param in enumerate(group["params"]):
+            yield (names[i] if names else f"parameter {offset + i}", param)
+
+    def _index(self, group: Group) -> int:
+        return next(i for i, g in enumerate(self.param_groups) if g is group)
+
+    def _check_constrained(self, group: Group) -> None:
+        who, given = type(self).__name__, group.get("view")
+        for name, param in self._named(group):
+            described = f"{who}: parameter {name!r} of shape {tuple(param.shape)}"
+            if not (param.is_floating_point() or param.is_complex()):
+                raise ValueError(
+                    f"{described} is {param.dtype}; a constrained parameter must be floating point or complex"
+                )
+            view = given or default_view(param.ndim)
+            if view is None:
+                raise ValueError(
+                    f'{described} is not a matrix or a batch of matrices; give its group view="conv" to constrain it '
+                    f"flattened to {param.shape[0] if param.ndim else 0} x (rest), another view, or orthogonal=False"
+                )
+            group["view"] = view
+            try:
+                matrix_shape(tuple(param.shape), view)
+            except ValueError as error:
+                raise ValueError(f"{described}: {error}") from None
+            if self.keeps_safe and not isinstance(param, FakeTensor) and param.device.type != "meta":
+                self._check_start(described, param, group)
+
+    def _check_start(self, described: str, param: Tensor, group: Group) -> None:
+        point = as_matrices(param.detach(), group["view"])
+        wide = point.float() if point.dtype in HALF_TYPES else point
+        worst = distance(wide).max().item() if wide.numel() else 0.0
+        rounding = 4 * torch.finfo(param.dtype).eps * point.shape[-1] ** 0.5
+        if not worst <= group["safe_radius"] + rounding:
+            raise ValueError(
+                f"{described} starts at distance {worst:.3g} from the orthonormal matrices, outside the safe radius "
+                f"{group['safe_radius']:g}. Make it orthonormal first: gs.orthogonalize_(model) for a module, "
+                f"or param.data.copy_(gs.project(param)) for a tensor"
+            )
+
+    def _in_compute_type(self, value: Tensor, param: Tensor) -> Tensor:
+        value = value.to(param.device, copy=True)
+        if not (value.is_floating_point() or value.is_complex()) or value.shape != param.shape:
+            return value
+        return value.to(torch.float32 if param.dtype in HALF_TYPES else param.dtype)
+
+
+def _has_matrix_view(param: Tensor, view: str) -> bool:
+    """Whether the matrices of a parameter lie in its own memory, so that they can be stepped in place."""
+    point = param.detach()
+    return bool(as_matrices(point, view).untyped_storage()._cdata == point.untyped_storage()._cdata)

@@ -1,0 +1,184 @@
+"""Parameters as batches of tall matrices: gathered, given state and scratch, stepped together and written back.
+
+One large parameter is stepped in its own memory. Many small ones of one shape, or parameters in half precision,
+are stepped in a stack; their state entries are slices of stacks too, so that only what changes outside of the
+optimizer is gathered: the parameters and their gradients.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.arguments import HALF_TYPES
+from glideslope.stiefel.views import as_matrices, flattened_shape, matrix_shape
+
+State = dict[str, Any]
+Workspaces = dict[tuple[Any, ...], Tensor]
+GradientOf = Callable[[Tensor], Tensor | None]
+
+
+class Bucket(ABC):
+    """Parameters of one shape, type, device and view that take a step together.
+
+    Everything is in one layout: (n, p) for one matrix, else (matrices, n, p), with n >= p.
+    """
+
+    def __init__(self, params: Sequence[Tensor], view: str, states: Sequence[State], gradient_of: GradientOf) -> None:
+        first = params[0]
+        self.params, self.view, self.states, self.gradient_of = list(params), view, list(states), gradient_of
+        self.device = first.device
+        self.dtype = torch.float32 if first.dtype in HALF_TYPES else first.dtype
+        self.matrix_shape = matrix_shape(tuple(first.shape), view)
+        self.count = self.matrix_shape[0] if len(self.matrix_shape) == 3 else 1
+
+    @abstractmethod
+    def points(self) -> Tensor:
+        """The iterates, to be written in place."""
+
+    @abstractmethod
+    def gradients(self) -> Tensor:
+        """The gradients in the compute type, not to be written."""
+
+    @abstractmethod
+    def buffer(self, name: str) -> Tensor:
+        """A state entry with the shape of each parameter, zero at first."""
+
+    @abstractmethod
+    def numbers(self, name: str, dtype: torch.dtype) -> Tensor:
+        """A state entry of one number per matrix, zero at first; shape () or (matrices,)."""
+
+    @abstractmethod
+    def scratch(self, name: str) -> Tensor:
+        """Uninitialised memory, the same on every call."""
+
+    @abstractmethod
+    def write(self) -> None:
+        """Bring the stepped points to the parameters."""
+
+    @abstractmethod
+    def is_linked(self) -> bool:
+        """Whether the state entries are still those this bucket writes to."""
+
+
+class InPlace(Bucket):
+    """One parameter, stepped in its own memory; scratch is shared with all parameters of its matrix shape."""
+
+    def __init__(self, param: Tensor, view: str, state: State, gradient_of: GradientOf, workspaces: Workspaces) -> None:
+        super().__init__([param], view, [state], gradient_of)
+        self.param, self.state, self.workspaces = param, state, workspaces
+
+    def points(self) -> Tensor:
+        return as_matrices(self.param, self.view)
+
+    def gradients(self) -> Tensor:
+        gradient = self.gradient_of(self.param)
+        assert gradient is not None
+        return as_matrices(gradient, self.view, strides_of=self.param)
+
+    def buffer(self, name: str) -> Tensor:
+        if name not in self.state:
+            self.state[name] = torch.zeros_like(self.param, memory_format=torch.preserve_format)
+        return as_matrices(self.state[name], self.view, strides_of=self.param)
+
+    def numbers(self, name: str, dtype: torch.dtype) -> Tensor:
+        if name not in self.state:
+            self.state[name] = torch.zeros(self.count, dtype=dtype, device=self.device)
+        entry: Tensor = self.state[name]
+        return entry if len(self.matrix_shape) == 3 else entry.squeeze(0)
+
+    def scratch(self, name: str) -> Tensor:
+        key = (name, self.matrix_shape, self.dtype, self.device)
+        if key not in self.workspaces:
+            self.workspaces[key] = torch.empty(self.matrix_shape, dtype=self.dtype, device=self.device)
+        return self.workspaces[key]
+
+    def write(self) -> None:
+        pass
+
+    def is_linked(self) -> bool:
+        return True
+
+
+class Stack(Bucket):
+    """Parameters stepped as one stack; half precision keeps its float32 masters there, as state."""
+
+    def __init__(self, params: Sequence[Tensor], view: str, states: Sequence[State], gradient_of: GradientOf) -> None:
+        super().__init__(params, view, states, gradient_of)
+        self.half = params[0].dtype in HALF_TYPES
+        self.entries: dict[str, tuple[Tensor, list[Tensor]]] = {}
+        self.scratches: dict[str, Tensor] = {}
+        self.pieces: list[Tensor] = []
+
+    def points(self) -> Tensor:
+        if not self.half:
+            return self._matrices(torch.stack(self.params, out=self._scratch("points")))
+        masters = self._entry("master", self.params)
+        given = torch.stack(self.params)
+        # Where a parameter is no longer its master rounded, it was changed from outside: follow it.
+        masters.copy_(torch.where(given == masters.to(given.dtype), masters, given.to(masters.dtype)))
+        return self._matrices(masters)
+
+    def gradients(self) -> Tensor:
+        grads = [g for g in map(self.gradient_of, self.params) if g is not None]
+        if self.half:
+            return self._matrices(torch.stack(grads).to(self.dtype))
+        return self._matrices(torch.stack(grads, out=self._scratch("gradients")))
+
+    def buffer(self, name: str) -> Tensor:
+        return self._matrices(self._entry(name, None))
+
+    def numbers(self, name: str, dtype: torch.dtype) -> Tensor:
+        if name not in self.entries:
+            stack = torch.zeros(len(self.params), self.count, dtype=dtype, device=self.device)
+            self._link(name, stack, None)
+        return self.entries[name][0].view(-1)
+
+    def scratch(self, name: str) -> Tensor:
+        return self._matrices(self._scratch(name))
+
+    def write(self) -> None:
+        if self.half:
+            torch._foreach_copy_(self.params, self.entries["master"][1])
+        else:
+            self.pieces = self.pieces or list(self._scratch("points").unbind(0))
+            torch._foreach_copy_(self.params, self.pieces)
+
+    def is_linked(self) -> bool:
+        return all(
+            state.get(name) is piece
+            for name, (_, pieces) in self.entries.items()
+            for state, piece in zip(self.states, pieces, strict=True)
+        )
+
+    def _matrices(self, stack: Tensor) -> Tensor:
+        """(number, *shape) as (number * count, n, p)."""
+        *_, rows, columns = flattened_shape(self.params[0].shape, self.view)
+        blocks = stack.view(-1, rows, columns)
+        return blocks.mT if rows < columns else blocks
+
+    def _scratch(self, name: str) -> Tensor:
+        if name not in self.scratches:
+            shape = (len(self.params), *self.params[0].shape)
+            self.scratches[name] = torch.empty(shape, dtype=self.dtype, device=self.device)
+        return self.scratches[name]
+
+    def _entry(self, name: str, start: Sequence[Tensor] | None) -> Tensor:
+        if name not in self.entries:
+            shape = (len(self.params), *self.params[0].shape)
+            self._link(name, torch.zeros(shape, dtype=self.dtype, device=self.device), start)
+        return self.entries[name][0]
+
+    def _link(self, name: str, stack: Tensor, start: Sequence[Tensor] | None) -> None:
+        """Make the slices of a new stack the state entries, with the values they had, or `start`, or zero."""
+        pieces = list(stack.unbind(0))
+        for i, (state, piece) in enumerate(zip(self.states, pieces, strict=True)):
+            given = state.get(name, None if start is None else start[i])
+            if given is not None:
+                piece.copy_(given)
+            state[name] = piece
+        self.entries[name] = (stack, pieces)

@@ -1,0 +1,58 @@
+"""Gradient sources of the optimizers: heavy-ball momentum and Adam's moments. They know nothing of the manifold.
+
+A matrix whose gradient is not finite keeps its moments and is reported as inactive.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.arguments import REAL_TYPE
+from glideslope.formulas.orthogonality import frobenius, per_matrix
+from glideslope.optim.bucket import Bucket
+
+
+def heavy_ball(
+    bucket: Bucket, G: Tensor, *, momentum: float, dampening: float, nesterov: bool
+) -> tuple[Tensor, Tensor]:
+    """Momentum of torch.optim.SGD on the Euclidean gradient: the estimate, and which matrices are active."""
+    clean, active = _finite_part(bucket, G)
+    buffer = bucket.buffer("momentum_buffer")
+    gain = active.to(REAL_TYPE[G.dtype])
+    decay = 1 - gain * (1 - momentum)
+    if dampening:
+        steps = bucket.numbers("steps", torch.int64)
+        gain = torch.where(steps == 0, gain, gain * (1 - dampening))
+        steps.add_(active)
+    buffer.mul_(per_matrix(decay)).addcmul_(clean, per_matrix(gain))
+    return (clean.add_(buffer, alpha=momentum) if nesterov else buffer), active
+
+
+def adam_moments(bucket: Bucket, G: Tensor, *, betas: tuple[float, float], eps: float) -> tuple[Tensor, Tensor]:
+    """Adam's direction with one second moment per matrix, the mean square of its entries.
+
+    The direction has entries of size one, as Adam's, divided by √n: columns of size one.
+    """
+    clean, active = _finite_part(bucket, G)
+    n, p = G.shape[-2:]
+    real = REAL_TYPE[G.dtype]
+    mean_square = frobenius(clean).square() / (n * p)
+    active = active & torch.isfinite(mean_square)
+    gain = active.to(real)
+    steps = bucket.numbers("steps", torch.int64).add_(active)
+    first = bucket.buffer("first_moment")
+    second = bucket.numbers("second_moment", real)
+    first.mul_(per_matrix(1 - gain * (1 - betas[0]))).addcmul_(clean, per_matrix(gain * (1 - betas[0])))
+    second.copy_(torch.where(active, second * betas[1] + mean_square * (1 - betas[1]), second))
+    age = steps.clamp(min=1).to(real)
+    correction = (1 - betas[1] ** age).sqrt() / (1 - betas[0] ** age)
+    scale = correction / (second.sqrt() + eps * (1 - betas[1] ** age).sqrt()) / n**0.5
+    return clean.copy_(first).mul_(per_matrix(scale)), active
+
+
+def _finite_part(bucket: Bucket, G: Tensor) -> tuple[Tensor, Tensor]:
+    """A copy of G with zeros for what is not finite, and which matrices were finite throughout."""
+    active = torch.isfinite(G.sum(dim=(-2, -1)))
+    clean = bucket.scratch("estimate").copy_(G)
+    return torch.nan_to_num_(clean, nan=0.0, posinf=0.0, neginf=0.0), active

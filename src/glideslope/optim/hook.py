@@ -1,0 +1,114 @@
+"""attach_landing: any torch optimizer proposes an update, and a landing step takes its tangent part."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from glideslope.optim.base import Group
+from glideslope.optim.bucket import Bucket
+from glideslope.optim.landing import LandingOptimizer, rule_of
+
+AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
+
+
+class Landing(LandingOptimizer):
+    """The landing part of an optimizer with `attach_landing`: its hooks, constrained parameters and diagnostics."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, params: Any, defaults: Group) -> None:
+        self._before: dict[Tensor, Tensor] = {}
+        self._proposed: dict[Tensor, Tensor] = {}
+        super().__init__(params, {**defaults, "maximize": False})
+        stepped = {param for group in optimizer.param_groups for param in group["params"]}
+        for group in self.param_groups:
+            for name, param in self._named(group):
+                if param not in stepped:
+                    raise ValueError(
+                        f"attach_landing: {name!r} of shape {tuple(param.shape)} is not a parameter of the optimizer; "
+                        f"pass parameters that it steps"
+                    )
+        self._handles = [
+            optimizer.register_step_pre_hook(lambda *_: self._remember()),
+            optimizer.register_step_post_hook(lambda *_: self._land()),
+        ]
+
+    def detach(self) -> None:
+        """Take the hooks off; the optimizer is then what it was."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _check_options(self, group: Group) -> None:
+        rule_of(group)
+
+    def _constrained(self) -> list[Tensor]:
+        return [param for group in self.param_groups if group["orthogonal"] for param in group["params"]]
+
+    @torch.no_grad()
+    def _remember(self) -> None:
+        for param in self._constrained():
+            if param not in self._before:
+                self._before[param] = torch.empty_like(param)
+                self._proposed[param] = torch.empty_like(param)
+            self._before[param].copy_(param)
+
+    @torch.no_grad()
+    def _land(self) -> None:
+        for param in self._constrained():
+            torch.sub(self._before[param], param, out=self._proposed[param])
+            param.copy_(self._before[param])
+        self.step()
+
+    def _gradient_of(self, param: Tensor) -> Tensor | None:
+        return None if param.grad is None else self._proposed[param]
+
+    def _estimate(self, bucket: Bucket, G: Tensor, group: Group) -> tuple[Tensor, float | Tensor, Tensor | None]:
+        return G, 1.0, None
+
+    def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
+        pass
+
+
+def attach_landing(
+    optimizer: AnyOptimizer,
+    params: Any,
+    *,
+    attraction: float = 1.0,
+    safe_radius: float = 0.5,
+    safeguard: str | None = "lemma",
+    metric: str = "canonical",
+    normal_step: str = "landing",
+    foreach: bool | None = None,
+) -> AnyOptimizer:
+    r"""Make any torch optimizer keep `params` orthonormal: its proposed update D becomes a landing step.
+
+    After each of its steps the parameters go back, and take X - min(1, η(X)) (T(D) + λ X (X^H X - I)) instead,
+    with T(D) the tangent part of D. Returns the same optimizer; `optimizer.landing` has `diagnostics()` and
+    `detach()`.
+
+    Args:
+        optimizer: Any torch.optim.Optimizer that steps `params`.
+        params: Parameters, named parameters, or groups with a `view` (as from gs.param_groups; free ones are
+            left to the optimizer).
+        attraction: Weight λ > 0 of the pull towards the manifold per step.
+        safe_radius: Radius ε in (0, 1) of the safe region.
+        safeguard: "lemma", "exact" or None.
+        metric: "canonical" or "euclidean".
+        normal_step: "landing", "newton-schulz" or "polar".
+        foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
+    """
+    if getattr(optimizer, "landing", None) is not None:
+        raise ValueError(
+            "attach_landing: this optimizer has landing attached already; optimizer.landing.detach() first"
+        )
+    options = {
+        "attraction": attraction,
+        "safe_radius": safe_radius,
+        "safeguard": safeguard,
+        "metric": metric,
+        "normal_step": normal_step,
+        "foreach": foreach,
+    }
+    optimizer.landing = Landing(optimizer, params, options)  # type: ignore[attr-defined]
+    return optimizer

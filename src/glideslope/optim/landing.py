@@ -1,0 +1,189 @@
+"""LandingSGD and LandingAdam: the paper's landing step behind the interface of torch.optim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.step import StepRule, take_step
+from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
+from glideslope.optim.bucket import Bucket
+from glideslope.optim.estimate import adam_moments, heavy_ball
+from glideslope.optim.free import adamw_step, sgd_step
+from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options
+
+LandingOptions = ("attraction", "safe_radius", "metric", "normal_step", "safeguard")
+
+
+class LandingOptimizer(StiefelOptimizer):
+    """Steps of `glideslope.formulas.landing_step` along whatever gradient estimate a subclass makes."""
+
+    def _step_bucket(self, bucket: Bucket, group: Group) -> None:
+        G = bucket.gradients()
+        if group["maximize"]:
+            G = -G
+        estimate, step_size, active = self._estimate(bucket, G, group)
+        land(bucket, estimate, step_size, rule_of(group), active)
+
+    def _estimate(self, bucket: Bucket, G: Tensor, group: Group) -> tuple[Tensor, float | Tensor, Tensor | None]:
+        """The gradient estimate, the step size along it, and which matrices may move."""
+        raise NotImplementedError
+
+
+def rule_of(group: Group) -> StepRule:
+    """The landing options of a group."""
+    return StepRule(**{option: group[option] for option in LandingOptions})
+
+
+def land(
+    bucket: Bucket, estimate: Tensor, step_size: float | Tensor, rule: StepRule, active: Tensor | None = None
+) -> None:
+    """One landing step of a bucket's points in place, counted in its state."""
+    X = bucket.points()
+    outcome = take_step(X, estimate, step_size, rule, out=X, workspace=bucket.scratch("workspace"), active=active)
+    for name in COUNTERS:
+        bucket.numbers(name, torch.int64).add_(getattr(outcome, name))
+
+
+class LandingSGD(LandingOptimizer):
+    r"""Landing SGD, eq. (20): X <- X - min(lr, η(X)) (grad + λ X (X^H X - I)), with momentum on the gradient.
+
+    Constrained matrices stay in the safe region for any finite gradient and learning rate. Free parameters
+    (groups with orthogonal=False) follow torch.optim.SGD. Weight decay has no effect on a constrained matrix.
+
+    Args:
+        params: Parameters, named parameters or groups; tensors of 2 dimensions are matrices, of 3 batches of them.
+        lr: Learning rate, a number or a tensor.
+        momentum: Momentum factor of the Euclidean gradient; the update is made tangent anew in every step.
+        dampening: Dampening of the momentum.
+        weight_decay: L2 penalty of the free parameters.
+        nesterov: Nesterov's momentum.
+        attraction: Weight λ > 0 of the pull towards the manifold.
+        safe_radius: Radius ε in (0, 1) of the safe region ‖X^H X - I‖_F <= ε.
+        safeguard: "lemma", "exact" or None.
+        metric: "canonical" or "euclidean".
+        normal_step: "landing", "newton-schulz" or "polar".
+        maximize: Maximise instead of minimise.
+        foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        attraction: float = 1.0,
+        safe_radius: float = 0.5,
+        safeguard: str | None = "lemma",
+        metric: str = "canonical",
+        normal_step: str = "landing",
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "dampening": dampening,
+                "weight_decay": weight_decay,
+                "nesterov": nesterov,
+                "attraction": attraction,
+                "safe_radius": safe_radius,
+                "safeguard": safeguard,
+                "metric": metric,
+                "normal_step": normal_step,
+                "maximize": maximize,
+                "foreach": foreach,
+            },
+        )
+
+    def _check_options(self, group: Group) -> None:
+        check_learning_rate(group)
+        check_sgd_options(group)
+        rule_of(group)
+
+    def _estimate(self, bucket: Bucket, G: Tensor, group: Group) -> tuple[Tensor, float | Tensor, Tensor | None]:
+        if not group["momentum"]:
+            return G, group["lr"], None
+        estimate, active = heavy_ball(
+            bucket, G, momentum=group["momentum"], dampening=group["dampening"], nesterov=group["nesterov"]
+        )
+        return estimate, group["lr"], active
+
+    def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
+        sgd_step(params, grads, [self.state[param] for param in params], group)
+
+
+class LandingAdam(LandingOptimizer):
+    r"""Landing along Adam's direction, with one second moment per constrained matrix.
+
+    The direction M / √v has entries of size one, so a column turns by about lr √n a step and lr means what it
+    means for Adam; the attraction acts in the same units, λ lr √n. Free parameters (orthogonal=False) follow
+    torch.optim.AdamW.
+
+    Args:
+        params: Parameters, named parameters or groups; tensors of 2 dimensions are matrices, of 3 batches of them.
+        lr: Learning rate, a number or a tensor.
+        betas: Decay of the first and second moment.
+        eps: Added to the root of the second moment.
+        weight_decay: Decoupled weight decay of the free parameters; no effect on a constrained matrix.
+        attraction: Weight λ > 0 of the pull towards the manifold.
+        safe_radius: Radius ε in (0, 1) of the safe region ‖X^H X - I‖_F <= ε.
+        safeguard: "lemma", "exact" or None.
+        metric: "canonical" or "euclidean".
+        normal_step: "landing", "newton-schulz" or "polar".
+        maximize: Maximise instead of minimise.
+        foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        *,
+        attraction: float = 1.0,
+        safe_radius: float = 0.5,
+        safeguard: str | None = "lemma",
+        metric: str = "canonical",
+        normal_step: str = "landing",
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "betas": betas,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "attraction": attraction,
+                "safe_radius": safe_radius,
+                "safeguard": safeguard,
+                "metric": metric,
+                "normal_step": normal_step,
+                "maximize": maximize,
+                "foreach": foreach,
+            },
+        )
+
+    def _check_options(self, group: Group) -> None:
+        check_learning_rate(group)
+        check_adam_options(group)
+        rule_of(group)
+
+    def _estimate(self, bucket: Bucket, G: Tensor, group: Group) -> tuple[Tensor, float | Tensor, Tensor | None]:
+        estimate, active = adam_moments(bucket, G, betas=group["betas"], eps=group["eps"])
+        return estimate, group["lr"] * G.shape[-2] ** 0.5, active
+
+    def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
+        adamw_step(params, grads, [self.state[param] for param in params], group)

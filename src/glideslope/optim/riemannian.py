@@ -1,0 +1,96 @@
+"""RiemannianSGD, the paper's baseline (8): the Riemannian gradient and a retraction in every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.arguments import METRICS, check_option, check_radius
+from glideslope.formulas.field import riemannian_gradient
+from glideslope.formulas.orthogonality import frobenius, per_matrix
+from glideslope.formulas.retraction import RETRACTIONS, retract
+from glideslope.optim.base import Group, StiefelOptimizer
+from glideslope.optim.bucket import Bucket
+from glideslope.optim.estimate import heavy_ball
+from glideslope.optim.free import sgd_step
+from glideslope.optim.options import check_learning_rate, check_sgd_options
+
+# Beyond this length the Cayley and exponential retractions lose orthonormality in float32; both only wind around.
+LONGEST_STEP = 100.0
+
+
+class RiemannianSGD(StiefelOptimizer):
+    r"""Riemannian SGD, eq. (8): X <- R(X, -lr grad f(X)), with momentum on the Euclidean gradient.
+
+    Args:
+        params: Parameters, named parameters or groups, as for LandingSGD.
+        lr: Learning rate, a number or a tensor.
+        momentum: Momentum factor of the Euclidean gradient; the update is made tangent anew in every step.
+        dampening: Dampening of the momentum.
+        weight_decay: L2 penalty of the free parameters; no effect on a constrained matrix.
+        nesterov: Nesterov's momentum.
+        retraction: "qr", "polar", "cayley" or "exponential".
+        metric: "canonical" or "euclidean".
+        safe_radius: How far from orthonormal a matrix may start.
+        maximize: Maximise instead of minimise.
+        foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        retraction: str = "qr",
+        metric: str = "canonical",
+        safe_radius: float = 0.5,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "dampening": dampening,
+                "weight_decay": weight_decay,
+                "nesterov": nesterov,
+                "retraction": retraction,
+                "metric": metric,
+                "safe_radius": safe_radius,
+                "maximize": maximize,
+                "foreach": foreach,
+            },
+        )
+
+    def _check_options(self, group: Group) -> None:
+        check_learning_rate(group)
+        check_sgd_options(group)
+        check_option("retraction", group["retraction"], tuple(RETRACTIONS))
+        check_option("metric", group["metric"], METRICS)
+        check_radius(group["safe_radius"])
+
+    def _step_bucket(self, bucket: Bucket, group: Group) -> None:
+        X, G = bucket.points(), bucket.gradients()
+        G = -G if group["maximize"] else G
+        estimate, active = heavy_ball(
+            bucket, G, momentum=group["momentum"], dampening=group["dampening"], nesterov=group["nesterov"]
+        )
+        Z = riemannian_gradient(X, estimate, metric=group["metric"]) * -group["lr"]
+        if group["retraction"] in ("cayley", "exponential"):
+            length = frobenius(Z)
+            Z = Z * per_matrix(LONGEST_STEP / length.clamp(min=LONGEST_STEP))
+            bucket.numbers("shortened", torch.int64).add_(length > LONGEST_STEP)
+        retracted = retract(X, torch.nan_to_num(Z, nan=0.0, posinf=0.0, neginf=0.0), kind=group["retraction"])
+        moves = active & torch.isfinite(Z.sum(dim=(-2, -1))) & torch.isfinite(retracted.sum(dim=(-2, -1)))
+        bucket.numbers("skipped", torch.int64).add_(moves.logical_not())
+        X.copy_(torch.where(per_matrix(moves), retracted, X))
+
+    def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
+        sgd_step(params, grads, [self.state[param] for param in params], group)

@@ -1,0 +1,21 @@
+"""Orthonormal matrices as points, as views of parameters, and as marked weights of a model; the second layer."""
+
+from glideslope.stiefel.models import orthogonalize_, param_groups, project_
+from glideslope.stiefel.points import project, random_stiefel
+from glideslope.stiefel.report import OrthogonalityReport, OrthogonalityRow, orthogonality
+from glideslope.stiefel.views import as_matrices, copy_matrices_, default_view, matrix_shape
+
+__all__ = [
+    "OrthogonalityReport",
+    "OrthogonalityRow",
+    "as_matrices",
+    "copy_matrices_",
+    "default_view",
+    "matrix_shape",
+    "orthogonality",
+    "orthogonalize_",
+    "param_groups",
+    "project",
+    "project_",
+    "random_stiefel",
+]

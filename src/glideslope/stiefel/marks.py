@@ -1,0 +1,113 @@
+"""Marks: which parameters of a model are constrained, kept on the modules that own them.
+
+A mark is the attribute `_glideslope_views` of a module, {parameter name: view}. It is no attribute of the parameter,
+because deepcopy and pickle drop those; on the module it also survives torch.jit.script.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+MARK = "_glideslope_views"
+
+
+class Place(NamedTuple):
+    """One place of a model where a parameter is registered; a tied parameter has several."""
+
+    name: str
+    local_name: str
+    parameter: nn.Parameter
+    module: nn.Module
+
+
+class NamedParameter(NamedTuple):
+    """A parameter under its first name, with all the names it is tied under, and its view if it is marked."""
+
+    name: str
+    parameter: nn.Parameter
+    view: str | None
+    all_names: tuple[str, ...]
+
+
+def places(model: nn.Module) -> Iterator[Place]:
+    """Every place of every parameter, in the order of named_parameters."""
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for local_name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            yield Place(qualified(prefix, local_name), local_name, parameter, module)
+
+
+def named(model: nn.Module) -> list[NamedParameter]:
+    """Every parameter once, with its marks."""
+    views: dict[int, str] = {}
+    names: dict[int, list[str]] = {}
+    parameters: dict[int, nn.Parameter] = {}
+    for place in places(model):
+        key = id(place.parameter)
+        parameters[key] = place.parameter
+        names.setdefault(key, []).append(place.name)
+        if place.local_name in marks_of(place.module):
+            views.setdefault(key, marks_of(place.module)[place.local_name])
+    refuse_lost_marks(model)
+    return [
+        NamedParameter(all_names[0], parameters[k], views.get(k), tuple(all_names)) for k, all_names in names.items()
+    ]
+
+
+def marked(model: nn.Module, caller: str) -> list[tuple[str, nn.Parameter, str]]:
+    """(name, parameter, view) of every marked parameter; a ValueError if there is none."""
+    found = [(one.name, one.parameter, one.view) for one in named(model) if one.view is not None]
+    if not found:
+        raise ValueError(
+            f"{caller}: no parameter of this {type(model).__name__} is marked as orthonormal; "
+            "call orthogonalize_(model) first"
+        )
+    return found
+
+
+def mark_(module: nn.Module, local_name: str, view: str) -> None:
+    """Mark one parameter of a module."""
+    # A new dict: a shallow copy of the module, if there is one, keeps its own marks.
+    setattr(module, MARK, {**marks_of(module), local_name: view})
+
+
+def marks_of(module: nn.Module) -> Mapping[str, str]:
+    """{parameter name: view} of the module itself, none of what it wraps."""
+    if isinstance(module, torch.jit.ScriptModule):
+        marks: Mapping[str, str] = getattr(module, MARK, {})
+    else:  # not getattr: torch.compile's wrapper answers with the attributes of the module inside
+        marks = vars(module).get(MARK, {})
+    return marks
+
+
+def refuse_lost_marks(model: nn.Module) -> None:
+    """Raise a ValueError if a marked name is no parameter any more, e.g. since a parametrization computes it."""
+    for prefix, module in model.named_modules():
+        present = {local_name for local_name, _ in module.named_parameters(recurse=False, remove_duplicate=False)}
+        for local_name in marks_of(module):
+            if local_name not in present:
+                raise ValueError(
+                    f"'{qualified(prefix, local_name)}' was marked by orthogonalize_ but is no parameter of its "
+                    f"{type(module).__name__} any more; remove the parametrization or pruning that replaced it"
+                )
+
+
+def qualified(prefix: str, local_name: str) -> str:
+    """Name of a parameter in the model: 'layer.0' and 'weight' -> 'layer.0.weight'."""
+    return f"{prefix}.{local_name}" if prefix else local_name
+
+
+def matching(pattern: str, names: Iterable[str], caller: str) -> list[str]:
+    """Names equal to the pattern or matched by it as by fnmatch; a ValueError with near names if there is none."""
+    known = list(names)
+    found = [name for name in known if name == pattern or fnmatch.fnmatchcase(name, pattern)]
+    if not found:
+        inside = [name for name in known if name.startswith(f"{pattern}.")]
+        near = inside[:5] or difflib.get_close_matches(pattern, known, n=5, cutoff=0.4) or known[:5]
+        raise ValueError(f"{caller}: {pattern!r} matches no parameter; near it are {', '.join(map(repr, near))}")
+    return found

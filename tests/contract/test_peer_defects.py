@@ -1,0 +1,285 @@
+"""The defects seen in peers: no optimizer of ours has one, and each check finds the defect in a peer that has it."""
+
+from functools import partial
+
+import literal
+import pytest
+import torch
+from contract import checks
+from contract.factories import ALL, ATTACHED, CLASSES, LANDING, OWN, RIEMANNIAN, SAFE, assert_same
+from contract.factories import feed, parameters, random_gradients
+from contract.peer import PeerRiemannianSGD, PeerSGD
+
+import glideslope as gs
+
+LANDING_NORMAL = {name: SAFE[name] for name in SAFE if "newton" not in name and "polar" not in name}
+FACTORED = {name: RIEMANNIAN[name] for name in ("RiemannianSGD qr", "RiemannianSGD polar")}
+MOMENTUM_OPTIONS = [
+    {"momentum": 0.9},
+    {"momentum": 0.9, "dampening": 0.5},
+    {"momentum": 0.9, "nesterov": True},
+    {"dampening": 0.5},
+]
+BAD = [torch.nan, torch.inf, 1e6]
+
+
+def of(factories):
+    return pytest.mark.parametrize("make", factories.values(), ids=factories.keys())
+
+
+@of(ALL)
+@pytest.mark.parametrize("foreach", [True, False])
+def test_permuting_parameters_does_not_change_the_result(make, foreach):
+    checks.check_permuting_parameters_does_not_change_the_result(make, foreach=foreach)
+
+
+@of(LANDING_NORMAL)
+def test_lr_1_with_attraction_10_does_not_collapse_the_matrix(make):
+    # The exact safeguard allows steps beyond 1/(2λ): they stay inside but need not converge.
+    exact = make is LANDING["LandingSGD exact euclidean"]
+    checks.check_a_strong_attraction_does_not_collapse_the_matrix(make, converges=not exact)
+
+
+@of(ALL)
+def test_an_exact_stationary_point_stays_put(make):
+    # A gradient normal to the manifold moves the penalty baseline, by design.
+    checks.check_an_exact_stationary_point_stays_put(make, normal=0.0 if make is gs.PenaltySGD else 2.0)
+
+
+@of({**SAFE, **FACTORED})
+def test_a_start_from_outside_comes_back(make):
+    checks.check_a_start_from_outside_comes_back(make)
+
+
+@of({**SAFE, **RIEMANNIAN})
+def test_wide_matrices_have_orthonormal_rows(make):
+    checks.check_wide_matrices_have_orthonormal_rows(make)
+
+
+def landing(X, G, lr):
+    return literal.landing_step(X, G, lr, 1.0, 0.5)
+
+
+def penalised(X, G, lr):
+    return X - lr * G
+
+
+def retracted(X, G, lr):
+    left, _, right = torch.linalg.svd(X - lr * literal.skew(G @ X.mH) @ X, full_matrices=False)
+    return left @ right
+
+
+@pytest.mark.parametrize("options", MOMENTUM_OPTIONS, ids=str)
+@pytest.mark.parametrize(
+    ("make", "step"),
+    [
+        (gs.LandingSGD, landing),
+        (partial(gs.LandingSGD, foreach=True), landing),
+        (partial(gs.RiemannianSGD, retraction="polar"), retracted),
+        (partial(gs.PenaltySGD, penalty_weight=1e-30), penalised),
+    ],
+    ids=["LandingSGD", "LandingSGD stacked", "RiemannianSGD", "PenaltySGD"],
+)
+def test_momentum_nesterov_and_dampening_have_the_effect_torch_gives_them(make, step, options):
+    checks.check_momentum_is_that_of_torch(make, step, **options)
+
+
+SGD_DEFAULTS = {"lr": 1e-3, "momentum": 0, "dampening": 0, "weight_decay": 0, "nesterov": False}
+LANDING_DEFAULTS = {
+    "attraction": 1.0,
+    "safe_radius": 0.5,
+    "safeguard": "lemma",
+    "metric": "canonical",
+    "normal_step": "landing",
+}
+DEFAULTS = {
+    "LandingSGD": {**SGD_DEFAULTS, **LANDING_DEFAULTS, "maximize": False, "foreach": None},
+    "LandingAdam": {
+        **{"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0},
+        **{**LANDING_DEFAULTS, "maximize": False, "foreach": None},
+    },
+    "RiemannianSGD": {
+        **{**SGD_DEFAULTS, "retraction": "qr", "metric": "canonical", "safe_radius": 0.5},
+        **{"maximize": False, "foreach": None},
+    },
+    "PenaltySGD": {**SGD_DEFAULTS, "penalty_weight": 1.0, "maximize": False, "foreach": None},
+    "attach_landing": {**LANDING_DEFAULTS, "foreach": None},
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_the_defaults_are_those_of_the_design_and_of_the_docstring(name):
+    checks.check_documented_defaults(getattr(gs, name), DEFAULTS[name])
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_groups_hold_the_defaults_that_the_signature_states(name):
+    (group,) = CLASSES[name](parameters([(5, 3)])).param_groups
+    assert {key: group[key] for key in DEFAULTS[name]} == DEFAULTS[name]
+
+
+@of(ALL)
+def test_nothing_of_the_callers_is_written(make):
+    checks.check_nothing_of_the_callers_is_written(make)
+
+
+@of(OWN)
+def test_weight_decay_and_maximize_are_not_written_into_the_gradient(make):
+    checks.check_nothing_of_the_callers_is_written(make, weight_decay=0.1, maximize=True)
+
+
+@of(ALL)
+def test_a_closure_is_called_once_and_its_loss_returned(make):
+    checks.check_a_closure_is_called_once_and_its_loss_returned(make)
+
+
+@of(ALL)
+def test_a_generator_of_parameters_is_accepted(make):
+    checks.check_a_generator_of_parameters_is_accepted(make)
+
+
+def test_attach_landing_accepts_a_generator_of_parameters():
+    params = parameters()
+    optimizer = gs.attach_landing(torch.optim.SGD(params, lr=0.1), (param for param in params))
+    feed(optimizer, params, random_gradients(params, 2))
+    assert len(optimizer.landing.diagnostics()) == len(params)
+
+
+@of(ALL)
+def test_a_state_can_be_saved(make):
+    checks.check_a_state_can_be_saved(make)
+
+
+@of(ALL)
+def test_a_gradient_may_appear_later(make):
+    checks.check_a_gradient_may_appear_later(make)
+
+
+@pytest.mark.parametrize("bad", BAD)
+@of(OWN)
+def test_a_bad_matrix_does_not_change_the_others(make, bad):
+    checks.check_a_bad_matrix_does_not_change_the_others(make, bad)
+
+
+@pytest.mark.parametrize("bad", BAD)
+@of(ATTACHED)
+def test_a_bad_matrix_does_not_change_the_others_of_an_attached_optimizer(make, bad):
+    checks.check_a_bad_matrix_does_not_change_the_others(make, bad)
+
+
+@of(LANDING)
+def test_lr_10_without_a_safeguard_stays_finite(make):
+    checks.check_a_long_step_stays_finite(partial(make), inside=False, safeguard=None)
+
+
+@of({**SAFE, **RIEMANNIAN})
+def test_lr_10_stays_inside(make):
+    checks.check_a_long_step_stays_finite(make, inside=True)
+
+
+def test_lr_10_leaves_penalty_sgd_finite():
+    checks.check_a_long_step_stays_finite(gs.PenaltySGD, inside=False)
+
+
+@pytest.mark.parametrize("retraction", ["qr", "polar"])
+def test_riemannian_sgd_follows_the_literal_formula(retraction):
+    checks.check_twenty_steps_follow_the_literal_formula(gs.RiemannianSGD, retraction)
+
+
+def test_riemannian_sgd_follows_geoopt():
+    import geoopt
+
+    (start,) = parameters([(7, 3)])
+    ours = torch.nn.Parameter(start.detach().clone())
+    theirs = geoopt.ManifoldParameter(start.detach().clone(), manifold=geoopt.EuclideanStiefel())
+    gradients = random_gradients([start], 20)
+    feed(gs.RiemannianSGD([ours], lr=0.1, metric="euclidean"), [ours], gradients)
+    feed(geoopt.optim.RiemannianSGD([theirs], lr=0.1), [theirs], gradients)
+    assert_same([ours], [theirs], tolerance=1e-12)
+
+
+def check_defaults(make):
+    """Defect 5 on a peer whose docstring and signature differ."""
+    checks.check_documented_defaults(make, {"lr": 1e-3, "attraction": 1.0})
+
+
+def drifted(params, lr=1e-3, attraction=0.0):
+    """Plain SGD in disguise.
+
+    Args:
+        lr: Learning rate.
+        attraction: Pull towards the manifold. Default: 1.0
+    """
+
+
+def drifted_docstring(params, lr=1e-3, attraction=1.0):
+    """Landing.
+
+    Args:
+        lr: Learning rate.
+        attraction: Pull towards the manifold. Default: 0.0
+    """
+
+
+def faithful(params, lr=1e-3, attraction=1.0):
+    """Landing.
+
+    Args:
+        lr: Learning rate.
+        attraction: Pull towards the manifold. Default: 1.0
+    """
+
+
+def peer(defect):
+    return partial(PeerSGD, defect=defect)
+
+
+momentum_check = checks.check_momentum_is_that_of_torch
+CAUGHT = [
+    ("leaks the clipped step", checks.check_permuting_parameters_does_not_change_the_result),
+    ("no cap", checks.check_a_strong_attraction_does_not_collapse_the_matrix),
+    ("NaN at a stationary point", checks.check_an_exact_stationary_point_stays_put),
+    ("NaN outside", checks.check_a_start_from_outside_comes_back),
+    ("forgets wide matrices", checks.check_wide_matrices_have_orthonormal_rows),
+    ("momentum without effect", partial(momentum_check, literal_step=landing, momentum=0.9)),
+    ("first momentum step twice too long", partial(momentum_check, literal_step=landing, momentum=0.9)),
+    ("dampening without effect", partial(momentum_check, literal_step=landing, momentum=0.9, dampening=0.5)),
+    ("nesterov without effect", partial(momentum_check, literal_step=landing, momentum=0.9, nesterov=True)),
+    ("writes weight decay into .grad", partial(checks.check_nothing_of_the_callers_is_written, weight_decay=0.1)),
+    ("moves parameters at construction", checks.check_nothing_of_the_callers_is_written),
+    ("never calls the closure", checks.check_a_closure_is_called_once_and_its_loss_returned),
+    ("does not return the loss", checks.check_a_closure_is_called_once_and_its_loss_returned),
+    ("exhausts a generator", checks.check_a_generator_of_parameters_is_accepted),
+    ("keeps a lambda in the group", checks.check_a_state_can_be_saved),
+    ("one norm for the batch", partial(checks.check_a_bad_matrix_does_not_change_the_others, bad=1e6)),
+    ("no way back", partial(checks.check_a_long_step_stays_finite, inside=False, safeguard=None)),
+]
+
+
+@pytest.mark.parametrize(("defect", "check"), CAUGHT, ids=[defect for defect, _ in CAUGHT])
+def test_the_check_passes_for_a_right_peer_and_catches_the_defect(defect, check):
+    check(peer(None))
+    with pytest.raises(Exception):  # noqa: B017, PT011  an assertion, or whatever the defect makes torch raise
+        check(peer(defect))
+
+
+def test_the_check_catches_a_late_gradient_that_raises():
+    check = checks.check_a_gradient_may_appear_later
+    check(partial(PeerSGD, momentum=0.9))
+    with pytest.raises(KeyError):
+        check(partial(PeerSGD, momentum=0.9, defect="knows only the first gradients"))
+
+
+@pytest.mark.parametrize("wrong", [drifted, drifted_docstring])
+def test_the_check_catches_a_default_that_drifted(wrong):
+    check_defaults(faithful)
+    with pytest.raises(AssertionError):
+        check_defaults(wrong)
+
+
+@pytest.mark.parametrize("length", [0.04, -1.0, -0.04])
+def test_the_check_catches_a_baseline_of_wrong_length_or_sign(length):
+    check = partial(checks.check_twenty_steps_follow_the_literal_formula, retraction="qr")
+    check(PeerRiemannianSGD)
+    with pytest.raises(AssertionError):
+        check(partial(PeerRiemannianSGD, length=length))

@@ -1,0 +1,157 @@
+"""The guarantee: from inside the safe region no finite gradient, learning rate or gradient source leads out of it."""
+
+from functools import partial
+
+import pytest
+import torch
+from contract.factories import HALF, attached, distances, landing_of, rounding, seeded
+from literal import point_at_distance, random_matrix, sym
+
+import glideslope as gs
+from glideslope.stiefel.views import as_matrices, copy_matrices_, matrix_shape
+
+SOURCES = {
+    "sgd": gs.LandingSGD,
+    "momentum": partial(gs.LandingSGD, momentum=0.9),
+    "nesterov": partial(gs.LandingSGD, momentum=0.9, nesterov=True),
+    "adam": gs.LandingAdam,
+    "attached AdamW": attached(torch.optim.AdamW),
+    "attached SGD": attached(torch.optim.SGD, momentum=0.9),
+}
+if hasattr(torch.optim, "Muon"):
+    SOURCES["attached Muon"] = attached(torch.optim.Muon)
+TYPES = [torch.float32, torch.float64, torch.complex64, torch.bfloat16]
+SHAPES = [((7, 3), "matrix"), ((3, 8), "matrix"), ((4, 4), "matrix"), ((1, 1), "matrix")]
+STACKED_SHAPES = [((3, 6, 2), "matrix"), ((4, 3, 2, 2), "conv"), ((8, 2, 3), "grouped_conv:2")]
+NORMAL_STEPS = ["landing", "newton-schulz", "polar"]
+RULES = [
+    {"safe_radius": radius, "attraction": attraction, "normal_step": normal_step, "safeguard": safeguard, **metric}
+    for radius in (0.3, 0.1, 0.01)
+    for attraction in (0.1, 1.0, 10.0)
+    for normal_step, safeguard, metric in [
+        ("landing", "lemma", {}),
+        ("landing", "exact", {"metric": "euclidean"}),
+        ("newton-schulz", "lemma", {"metric": "euclidean"}),
+        ("newton-schulz", "exact", {}),
+        ("polar", "lemma", {}),
+        ("polar", "exact", {"metric": "euclidean"}),
+    ]
+]
+STEPS = 3
+
+
+def points_inside(shapes, dtype, radius, generator):
+    """One parameter per shape, from the manifold to the boundary of the safe region."""
+    wide = torch.float32 if dtype in HALF else dtype
+    params = []
+    for i, (shape, view) in enumerate(shapes):
+        *batch, n, p = matrix_shape(shape, view)
+        fraction = 0.0 if dtype in HALF else (i % 3) / 2
+        X = point_at_distance(n, p, fraction * radius, batch=batch, dtype=wide, generator=generator)
+        param = torch.nn.Parameter(torch.zeros(shape, dtype=dtype))
+        copy_matrices_(param.data, X, view)
+        params.append((param, view))
+    return params
+
+
+def set_gradients(params, step, generator):
+    """Random gradients, in every second step plus a large one normal to the manifold."""
+    for param, view in params:
+        dtype = torch.float32 if param.dtype in HALF else param.dtype
+        gradient = random_matrix(*param.shape, dtype=dtype, generator=generator)
+        if step % 2:
+            X = as_matrices(param.detach().to(dtype), view)
+            S = random_matrix(*X.shape[:-2], X.shape[-1], X.shape[-1], dtype=dtype, generator=generator)
+            normal = torch.empty_like(gradient)
+            copy_matrices_(normal, 1e3 * X @ sym(S), view)
+            gradient = gradient + normal
+        param.grad = gradient.to(param.dtype)
+
+
+def groups_of(params):
+    views = dict.fromkeys(view for _, view in params)
+    return [{"params": [param for param, given in params if given == view], "view": view} for view in views]
+
+
+def check_no_step_leaves_the_safe_region(make, dtype, shapes, rule, lr=1e5, seed=0):
+    generator = seeded(seed)
+    params = points_inside(shapes, dtype, rule["safe_radius"], generator)
+    optimizer = make(groups_of(params), lr=lr, **rule)
+    for step in range(STEPS):
+        set_gradients(params, step, generator)
+        optimizer.step()
+        for param, view in params:
+            assert torch.isfinite(param).all()
+            worst = distances(param, view, optimizer).max().item()
+            assert worst <= rule["safe_radius"] + rounding(param, view), (tuple(param.shape), step, rule)
+    return params, optimizer
+
+
+def shapes_for(source):
+    return SHAPES if source == "attached Muon" else SHAPES + STACKED_SHAPES
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("source", SOURCES)
+def test_no_step_with_lr_1e5_leaves_the_safe_region(source, dtype):
+    if source == "attached Muon" and dtype not in (torch.float32, torch.float64):
+        pytest.skip("Muon orthogonalises in bfloat16 and takes real matrices only")
+    kinds = list(SOURCES)
+    for i, rule in enumerate(RULES):
+        # Every rule meets every type and every source meets every rule; a third of the products of both is run.
+        if (i + kinds.index(source) + TYPES.index(dtype)) % 3 == 0:
+            check_no_step_leaves_the_safe_region(SOURCES[source], dtype, shapes_for(source), rule, seed=i)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_step_with_lr_1e5_moves_the_point(source):
+    """The region is not kept by standing still."""
+    rule = RULES[0]
+    params, optimizer = check_no_step_leaves_the_safe_region(SOURCES[source], torch.float64, SHAPES, rule)
+    fresh = points_inside(SHAPES, torch.float64, rule["safe_radius"], seeded(0))
+    for (param, _), (start, _) in zip(params[:2], fresh, strict=False):
+        assert (param - start).abs().max() > 1e-3
+    assert all(row.skipped == [0] for row in landing_of(optimizer).diagnostics())
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-8, 1e8, 1e30])
+@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
+def test_no_size_of_gradient_leads_out(normal_step, size):
+    rule = {"safe_radius": 0.1, "attraction": 1.0, "normal_step": normal_step}
+    for dtype in (torch.float32, torch.complex64):
+        X = torch.nn.Parameter(point_at_distance(6, 3, 0.1, dtype=dtype, generator=seeded()))
+        optimizer = gs.LandingSGD([X], lr=1e5, momentum=0.5, **rule)
+        for seed in range(5):
+            X.grad = size * random_matrix(6, 3, dtype=dtype, generator=seeded(seed))
+            optimizer.step()
+            assert distances(X).item() <= 0.1 + rounding(X)
+
+
+@pytest.mark.parametrize("retraction", ["qr", "polar", "cayley", "exponential"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_riemannian_sgd_stays_orthonormal_with_lr_1e5(retraction, dtype):
+    params = points_inside(SHAPES + STACKED_SHAPES, dtype, 0.0, seeded())
+    optimizer = gs.RiemannianSGD(groups_of(params), lr=1e5, retraction=retraction)
+    for step in range(5):
+        set_gradients(params, step, seeded(step))
+        optimizer.step()
+        assert all(distances(param, view).max() < 1e-4 for param, view in params)
+
+
+def test_the_check_catches_a_step_without_a_safeguard():
+    unguarded = partial(gs.LandingSGD, safe_radius=0.3)
+    rule = {"safe_radius": 0.3, "safeguard": None}
+    with pytest.raises(AssertionError):
+        check_no_step_leaves_the_safe_region(unguarded, torch.float64, SHAPES, rule, lr=10.0)
+
+
+@pytest.mark.parametrize("source", ["momentum", "adam", "attached AdamW"])
+def test_two_hundred_steps_at_a_large_lr_stay_inside(source):
+    X = torch.nn.Parameter(gs.random_stiefel(20, 5, generator=seeded()))
+    optimizer = SOURCES[source]([X], lr=1.0, safe_radius=0.3)
+    generator, worst = seeded(1), 0.0
+    for _ in range(200):
+        X.grad = random_matrix(20, 5, dtype=torch.float32, generator=generator)
+        optimizer.step()
+        worst = max(worst, distances(X).item())
+    assert 1e-2 < worst <= 0.3 + rounding(X)

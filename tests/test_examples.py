@@ -1,0 +1,89 @@
+"""The examples do what they say: each is run as a user runs it, and the numbers at the end of its output are checked."""
+
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NEEDS_SCIKIT_LEARN = ("02_orthogonal_cnn.py",)
+
+
+def printed(name: str, folder: Path) -> str:
+    """What an example prints, run in a folder of its own with one thread."""
+    if name in NEEDS_SCIKIT_LEARN:
+        pytest.importorskip("sklearn")
+    environment = {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def last_number(text: str, label: str) -> float:
+    """The number after the last line that begins with the label."""
+    found = re.findall(rf"^{re.escape(label)} ([-+.e\d]+)", text, flags=re.MULTILINE)
+    assert found, f"no line begins with {label!r}:\n{text}"
+    return float(found[-1])
+
+
+def losses(text: str) -> list[float]:
+    """The losses printed on the way."""
+    return [float(number) for number in re.findall(r"loss ([-+.e\d]+)", text)]
+
+
+@pytest.fixture
+def run(tmp_path):
+    return lambda name: printed(name, tmp_path)
+
+
+def test_procrustes_reaches_the_known_optimum_and_draws_a_picture(run, tmp_path):
+    text = run("01_procrustes.py")
+    landing = next(line.split() for line in text.splitlines() if line.startswith("landing"))
+    assert float(landing[-2]) < 1e-12
+    assert float(landing[-1]) < 1e-12
+    assert (tmp_path / "output" / "procrustes.png").stat().st_size > 1000
+
+
+def test_the_orthogonal_cnn_learns_the_digits_with_orthonormal_kernels(run):
+    text = run("02_orthogonal_cnn.py")
+    assert losses(text)[-1] < losses(text)[0] / 10
+    assert last_number(text, "test accuracy") > 0.96
+    assert last_number(text, "distance") < 1e-2
+
+
+def test_the_orthogonal_rnn_recalls_what_no_memoryless_model_can(run):
+    text = run("03_orthogonal_rnn.py")
+    assert last_number(text, "symbols recalled") > 0.7
+    assert last_number(text, "loss") < 0.5 * 10 * math.log(8) / 40
+    assert last_number(text, "distance") < 1e-2
+
+
+def test_a_learned_rotation_quantises_better_than_a_random_one_and_that_better_than_none(run):
+    text = run("04_quantisation_rotation.py")
+    without, at_random, learned = (last_number(text, f"{which} rotation") for which in ("without", "random", "learned"))
+    assert at_random < 0.6 * without
+    assert learned < 0.8 * at_random
+    assert last_number(text, "distance") < 1e-5
+
+
+def test_the_adapter_finds_the_low_rank_update_with_orthonormal_factors(run):
+    text = run("05_orthonormal_adapter.py")
+    assert last_number(text, "relative error of the update") < 0.1
+    assert last_number(text, "distance") < 1e-5
+
+
+def test_the_unitary_matrix_is_recovered(run):
+    text = run("06_unitary_matrix.py")
+    assert last_number(text, "error") < 5e-3
+    assert last_number(text, "distance") < 1e-3
+
+
+def test_every_example_is_tested_here():
+    here = Path(__file__).read_text(encoding="utf-8")
+    assert [path.name for path in sorted(EXAMPLES.glob("*.py")) if f'"{path.name}"' not in here] == []

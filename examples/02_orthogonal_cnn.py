@@ -1,4 +1,4 @@
-"""A convolutional network on scikit-learn's 8 x 8 digits whose kernels, flattened to out x (in · k · k), stay orthonormal.
+"""A convolutional network for scikit-learn's 8 x 8 digits whose kernels, flattened to out x (in · 9), stay orthonormal.
 
 The model is an ordinary one: `gs.orthogonalize_` chooses its convolutions, `gs.param_groups` tells the optimizer which
 parameters are constrained and which are free, and the rest of the loop is what it would be with torch.optim.SGD.

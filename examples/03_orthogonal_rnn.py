@@ -1,8 +1,8 @@
 """Copy memory: a recurrent network with an orthogonal recurrent weight recalls ten symbols after a silence.
 
-The input is ten random symbols of eight, BLANKS blanks and a cue; the target is blank until the cue, then the ten symbols.
-Without memory the best mean loss is 10 ln 8 / (BLANKS + 20). The recurrent weight starts as rotations of pairs of units
-and is trained by gs.LandingAdam: it stays orthogonal, so what was seen neither fades nor blows up on the way.
+The input is ten random symbols of eight, BLANKS blanks and a cue; the target is blank until the cue, then the ten
+symbols. Without memory the best mean loss is 10 ln 8 / (BLANKS + 20). The recurrent weight starts as rotations of pairs
+of units and is trained by gs.LandingAdam: it stays orthogonal, and passes on what was seen without loss.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""A learned rotation that lowers the int4 error of a weight matrix with outliers, as SpinQuant does for language models.
+"""A learned rotation that lowers the int4 error of a weight matrix with outliers, as SpinQuant does in language models.
 
-For an orthogonal R, (W R)(Rᵀ x) = W x: the rotation changes nothing but what is rounded. A few large channels of W force a
-coarse grid on every row; a random rotation spreads them out, and a learned one does better. R is trained through the
-rounding by the straight-through estimator: its gradient is that of ‖W R - Q‖² with the rounded Q held fixed.
+For an orthogonal R, (W R)(Rᵀ x) = W x: the rotation changes nothing but what is rounded. A few large channels of W
+force a coarse grid on every row; a random rotation spreads them out, and a learned one does better. R is trained
+through the rounding, whose result Q is held fixed in the gradient of ‖W R - Q‖².
 """
 
 import torch

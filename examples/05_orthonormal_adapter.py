@@ -1,7 +1,7 @@
-"""Low-rank adapters with orthonormal factors: a frozen layer W plus U diag(s) Vᵀ, trained by AdamW with landing attached.
+"""A low-rank adapter with orthonormal factors: a frozen layer plus U diag(s) Vᵀ, trained by AdamW with landing.
 
-U and V stay orthonormal and s is free, so the update is always a singular value decomposition of itself: its rank and its
-size can be read from s. The task differs from the frozen layer by an update of rank 4; the adapter may use rank 8.
+U and V stay orthonormal and s is free, so the adapter is its own singular value decomposition: its rank and size can be
+read from s. The task differs from the frozen layer by an update of rank 4; the adapter may use rank 8.
 """
 
 import torch
@@ -14,6 +14,8 @@ torch.manual_seed(0)
 
 
 class OrthonormalAdapter(nn.Module):
+    """A frozen linear layer plus U diag(s) Vᵀ."""
+
     def __init__(self, layer, rank):
         super().__init__()
         self.layer = layer.requires_grad_(False)
@@ -22,6 +24,7 @@ class OrthonormalAdapter(nn.Module):
         self.s = nn.Parameter(torch.zeros(rank))
 
     def forward(self, x):
+        """Rows x of the batch through the layer and the adapter."""
         return self.layer(x) + ((x @ self.V) * self.s) @ self.U.mT
 
 

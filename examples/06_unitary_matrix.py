@@ -1,4 +1,4 @@
-"""Unitary matrix learning: recover an unknown unitary map from noisy pairs of inputs and outputs, in complex arithmetic.
+"""Unitary matrix learning: recover an unknown unitary map from noisy inputs and outputs, in complex arithmetic.
 
 Complex parameters need nothing special: the constraint is X^H X = I, and the gradient is the one torch gives.
 """

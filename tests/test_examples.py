@@ -1,4 +1,4 @@
-"""The examples do what they say: each is run as a user runs it, and the numbers at the end of its output are checked."""
+"""The examples do what they say: each is run as a user runs it, and the numbers it prints are checked."""
 
 import math
 import os

@@ -71,6 +71,11 @@ def check_wide_matrices_have_orthonormal_rows(make):
     assert torch.linalg.svdvals(wide.detach()).min() > 0.5
 
 
+def literal_landing(X, G, lr):
+    """One landing step with the default options."""
+    return literal.landing_step(X, G, lr, 1.0, 0.5)
+
+
 def check_momentum_is_that_of_torch(make, literal_step, **momentum_options):
     """Defect 4. torch.optim.SGD turns gradients into estimates; a literal loop steps along them."""
     lr = 0.01

@@ -3,7 +3,7 @@
 from functools import partial
 
 import torch
-from literal import REAL_OF, exact_distance, random_matrix
+from literal import REAL_OF, exact_distance
 
 import glideslope as gs
 from glideslope.stiefel.views import as_matrices
@@ -84,7 +84,7 @@ def random_gradients(params, steps, seed=1, scale=1.0):
 
     def one(param):
         dtype = torch.float32 if param.dtype in HALF else param.dtype
-        return (scale * random_matrix(*param.shape, dtype=dtype, generator=generator)).to(param.dtype)
+        return (scale * torch.randn(param.shape, dtype=dtype, generator=generator)).to(param.dtype)
 
     return [[one(param) for param in params] for _ in range(steps)]
 

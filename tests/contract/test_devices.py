@@ -78,7 +78,7 @@ def test_free_parameters_keep_their_state_on_the_fake_cuda_device(cls):
 @pytest.mark.parametrize("defect", ["constants", "asks the host"])
 def test_the_check_catches_a_constant_on_the_cpu_and_a_host_synchronisation(defect):
     check_it_runs_on_fake_cuda_tensors(PeerSGD, torch.float32)
-    with pytest.raises(Exception, match="cpu|local_scalar_dense"):
+    with pytest.raises(Exception, match=r"cpu|local_scalar_dense"):
         check_it_runs_on_fake_cuda_tensors(partial(PeerSGD, defect=defect), torch.float32)
 
 

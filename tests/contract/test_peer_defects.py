@@ -1,4 +1,4 @@
-"""The defects seen in peers: no optimizer of ours has one, and each check finds the defect in a peer that has it."""
+"""The defects seen in peers: no optimizer of ours has one. That the checks can fail: test_checks_catch_defects.py."""
 
 from functools import partial
 
@@ -6,9 +6,19 @@ import literal
 import pytest
 import torch
 from contract import checks
-from contract.factories import ALL, ATTACHED, CLASSES, LANDING, OWN, RIEMANNIAN, SAFE, assert_same
-from contract.factories import feed, parameters, random_gradients
-from contract.peer import PeerRiemannianSGD, PeerSGD
+from contract.factories import (
+    ALL,
+    ATTACHED,
+    CLASSES,
+    LANDING,
+    OWN,
+    RIEMANNIAN,
+    SAFE,
+    assert_same,
+    feed,
+    parameters,
+    random_gradients,
+)
 
 import glideslope as gs
 
@@ -56,10 +66,6 @@ def test_wide_matrices_have_orthonormal_rows(make):
     checks.check_wide_matrices_have_orthonormal_rows(make)
 
 
-def landing(X, G, lr):
-    return literal.landing_step(X, G, lr, 1.0, 0.5)
-
-
 def penalised(X, G, lr):
     return X - lr * G
 
@@ -73,8 +79,8 @@ def retracted(X, G, lr):
 @pytest.mark.parametrize(
     ("make", "step"),
     [
-        (gs.LandingSGD, landing),
-        (partial(gs.LandingSGD, foreach=True), landing),
+        (gs.LandingSGD, checks.literal_landing),
+        (partial(gs.LandingSGD, foreach=True), checks.literal_landing),
         (partial(gs.RiemannianSGD, retraction="polar"), retracted),
         (partial(gs.PenaltySGD, penalty_weight=1e-30), penalised),
     ],
@@ -95,12 +101,21 @@ LANDING_DEFAULTS = {
 DEFAULTS = {
     "LandingSGD": {**SGD_DEFAULTS, **LANDING_DEFAULTS, "maximize": False, "foreach": None},
     "LandingAdam": {
-        **{"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0},
-        **{**LANDING_DEFAULTS, "maximize": False, "foreach": None},
+        "lr": 1e-3,
+        "betas": (0.9, 0.999),
+        "eps": 1e-8,
+        "weight_decay": 0,
+        **LANDING_DEFAULTS,
+        "maximize": False,
+        "foreach": None,
     },
     "RiemannianSGD": {
-        **{**SGD_DEFAULTS, "retraction": "qr", "metric": "canonical", "safe_radius": 0.5},
-        **{"maximize": False, "foreach": None},
+        **SGD_DEFAULTS,
+        "retraction": "qr",
+        "metric": "canonical",
+        "safe_radius": 0.5,
+        "maximize": False,
+        "foreach": None,
     },
     "PenaltySGD": {**SGD_DEFAULTS, "penalty_weight": 1.0, "maximize": False, "foreach": None},
     "attach_landing": {**LANDING_DEFAULTS, "foreach": None},
@@ -196,90 +211,3 @@ def test_riemannian_sgd_follows_geoopt():
     feed(gs.RiemannianSGD([ours], lr=0.1, metric="euclidean"), [ours], gradients)
     feed(geoopt.optim.RiemannianSGD([theirs], lr=0.1), [theirs], gradients)
     assert_same([ours], [theirs], tolerance=1e-12)
-
-
-def check_defaults(make):
-    """Defect 5 on a peer whose docstring and signature differ."""
-    checks.check_documented_defaults(make, {"lr": 1e-3, "attraction": 1.0})
-
-
-def drifted(params, lr=1e-3, attraction=0.0):
-    """Plain SGD in disguise.
-
-    Args:
-        lr: Learning rate.
-        attraction: Pull towards the manifold. Default: 1.0
-    """
-
-
-def drifted_docstring(params, lr=1e-3, attraction=1.0):
-    """Landing.
-
-    Args:
-        lr: Learning rate.
-        attraction: Pull towards the manifold. Default: 0.0
-    """
-
-
-def faithful(params, lr=1e-3, attraction=1.0):
-    """Landing.
-
-    Args:
-        lr: Learning rate.
-        attraction: Pull towards the manifold. Default: 1.0
-    """
-
-
-def peer(defect):
-    return partial(PeerSGD, defect=defect)
-
-
-momentum_check = checks.check_momentum_is_that_of_torch
-CAUGHT = [
-    ("leaks the clipped step", checks.check_permuting_parameters_does_not_change_the_result),
-    ("no cap", checks.check_a_strong_attraction_does_not_collapse_the_matrix),
-    ("NaN at a stationary point", checks.check_an_exact_stationary_point_stays_put),
-    ("NaN outside", checks.check_a_start_from_outside_comes_back),
-    ("forgets wide matrices", checks.check_wide_matrices_have_orthonormal_rows),
-    ("momentum without effect", partial(momentum_check, literal_step=landing, momentum=0.9)),
-    ("first momentum step twice too long", partial(momentum_check, literal_step=landing, momentum=0.9)),
-    ("dampening without effect", partial(momentum_check, literal_step=landing, momentum=0.9, dampening=0.5)),
-    ("nesterov without effect", partial(momentum_check, literal_step=landing, momentum=0.9, nesterov=True)),
-    ("writes weight decay into .grad", partial(checks.check_nothing_of_the_callers_is_written, weight_decay=0.1)),
-    ("moves parameters at construction", checks.check_nothing_of_the_callers_is_written),
-    ("never calls the closure", checks.check_a_closure_is_called_once_and_its_loss_returned),
-    ("does not return the loss", checks.check_a_closure_is_called_once_and_its_loss_returned),
-    ("exhausts a generator", checks.check_a_generator_of_parameters_is_accepted),
-    ("keeps a lambda in the group", checks.check_a_state_can_be_saved),
-    ("one norm for the batch", partial(checks.check_a_bad_matrix_does_not_change_the_others, bad=1e6)),
-    ("no way back", partial(checks.check_a_long_step_stays_finite, inside=False, safeguard=None)),
-]
-
-
-@pytest.mark.parametrize(("defect", "check"), CAUGHT, ids=[defect for defect, _ in CAUGHT])
-def test_the_check_passes_for_a_right_peer_and_catches_the_defect(defect, check):
-    check(peer(None))
-    with pytest.raises(Exception):  # noqa: B017, PT011  an assertion, or whatever the defect makes torch raise
-        check(peer(defect))
-
-
-def test_the_check_catches_a_late_gradient_that_raises():
-    check = checks.check_a_gradient_may_appear_later
-    check(partial(PeerSGD, momentum=0.9))
-    with pytest.raises(KeyError):
-        check(partial(PeerSGD, momentum=0.9, defect="knows only the first gradients"))
-
-
-@pytest.mark.parametrize("wrong", [drifted, drifted_docstring])
-def test_the_check_catches_a_default_that_drifted(wrong):
-    check_defaults(faithful)
-    with pytest.raises(AssertionError):
-        check_defaults(wrong)
-
-
-@pytest.mark.parametrize("length", [0.04, -1.0, -0.04])
-def test_the_check_catches_a_baseline_of_wrong_length_or_sign(length):
-    check = partial(checks.check_twenty_steps_follow_the_literal_formula, retraction="qr")
-    check(PeerRiemannianSGD)
-    with pytest.raises(AssertionError):
-        check(partial(PeerRiemannianSGD, length=length))

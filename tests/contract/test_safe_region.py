@@ -1,6 +1,6 @@
 """The guarantee: from inside the safe region no finite gradient, learning rate or gradient source leads out of it."""
 
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
@@ -37,21 +37,23 @@ RULES = [
         ("polar", "exact", {"metric": "euclidean"}),
     ]
 ]
-STEPS = 3
+STEPS = 2
 
 
-def points_inside(shapes, dtype, radius, generator):
-    """One parameter per shape, from the manifold to the boundary of the safe region."""
+@cache
+def start(shape, view, dtype, distance):
+    """A random tensor whose matrices are at the given distance."""
+    *batch, n, p = matrix_shape(shape, view)
     wide = torch.float32 if dtype in HALF else dtype
-    params = []
-    for i, (shape, view) in enumerate(shapes):
-        *batch, n, p = matrix_shape(shape, view)
-        fraction = 0.0 if dtype in HALF else (i % 3) / 2
-        X = point_at_distance(n, p, fraction * radius, batch=batch, dtype=wide, generator=generator)
-        param = torch.nn.Parameter(torch.zeros(shape, dtype=dtype))
-        copy_matrices_(param.data, X, view)
-        params.append((param, view))
-    return params
+    X = point_at_distance(n, p, distance, batch=batch, dtype=wide, generator=seeded())
+    return copy_matrices_(torch.zeros(shape, dtype=dtype), X, view)
+
+
+def points_inside(shapes, dtype, radius):
+    """One parameter per shape, from the manifold to the boundary of the safe region."""
+    fractions = [0.0 if dtype in HALF else (i % 3) / 2 for i in range(len(shapes))]
+    starts = [start(*one, dtype, fraction * radius) for one, fraction in zip(shapes, fractions, strict=True)]
+    return [(torch.nn.Parameter(X.clone()), view) for X, (_, view) in zip(starts, shapes, strict=True)]
 
 
 def set_gradients(params, step, generator):
@@ -75,7 +77,7 @@ def groups_of(params):
 
 def check_no_step_leaves_the_safe_region(make, dtype, shapes, rule, lr=1e5, seed=0):
     generator = seeded(seed)
-    params = points_inside(shapes, dtype, rule["safe_radius"], generator)
+    params = points_inside(shapes, dtype, rule["safe_radius"])
     optimizer = make(groups_of(params), lr=lr, **rule)
     for step in range(STEPS):
         set_gradients(params, step, generator)
@@ -96,10 +98,10 @@ def shapes_for(source):
 def test_no_step_with_lr_1e5_leaves_the_safe_region(source, dtype):
     if source == "attached Muon" and dtype not in (torch.float32, torch.float64):
         pytest.skip("Muon orthogonalises in bfloat16 and takes real matrices only")
-    kinds = list(SOURCES)
+    offset, types = list(SOURCES).index(source) + TYPES.index(dtype), 2 if source == "attached Muon" else 4
     for i, rule in enumerate(RULES):
-        # Every rule meets every type and every source meets every rule; a third of the products of both is run.
-        if (i + kinds.index(source) + TYPES.index(dtype)) % 3 == 0:
+        # Every source meets every rule, in one type; every type meets every rule, from one source or two.
+        if (i + offset) % types == 0:
             check_no_step_leaves_the_safe_region(SOURCES[source], dtype, shapes_for(source), rule, seed=i)
 
 
@@ -108,9 +110,9 @@ def test_a_step_with_lr_1e5_moves_the_point(source):
     """The region is not kept by standing still."""
     rule = RULES[0]
     params, optimizer = check_no_step_leaves_the_safe_region(SOURCES[source], torch.float64, SHAPES, rule)
-    fresh = points_inside(SHAPES, torch.float64, rule["safe_radius"], seeded(0))
-    for (param, _), (start, _) in zip(params[:2], fresh, strict=False):
-        assert (param - start).abs().max() > 1e-3
+    fresh = points_inside(SHAPES, torch.float64, rule["safe_radius"])
+    for (param, _), (first, _) in zip(params[:2], fresh, strict=False):
+        assert (param - first).abs().max() > 1e-3
     assert all(row.skipped == [0] for row in landing_of(optimizer).diagnostics())
 
 
@@ -130,12 +132,13 @@ def test_no_size_of_gradient_leads_out(normal_step, size):
 @pytest.mark.parametrize("retraction", ["qr", "polar", "cayley", "exponential"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 def test_riemannian_sgd_stays_orthonormal_with_lr_1e5(retraction, dtype):
-    params = points_inside(SHAPES + STACKED_SHAPES, dtype, 0.0, seeded())
+    params = points_inside(SHAPES + STACKED_SHAPES, dtype, 0.0)
     optimizer = gs.RiemannianSGD(groups_of(params), lr=1e5, retraction=retraction)
     for step in range(5):
         set_gradients(params, step, seeded(step))
         optimizer.step()
-        assert all(distances(param, view).max() < 1e-4 for param, view in params)
+        # The exponential of the longest step drifts by about 1.4e-5 in float32, every time.
+        assert all(distances(param, view).max() < 4e-5 * (step + 1) for param, view in params)
 
 
 def test_the_check_catches_a_step_without_a_safeguard():

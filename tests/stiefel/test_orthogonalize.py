@@ -243,6 +243,13 @@ def test_a_tied_weight_chosen_by_a_later_name_goes_by_its_first(chosen, first):
     assert [row.name for row in orthogonality(model)] == [first]
 
 
+def test_a_layer_registered_twice_can_be_chosen_by_either_name():
+    layer = nn.Linear(3, 3)
+    model = nn.ModuleDict({"first": layer, "second": layer})
+    assert orthogonalize_(model, ["second.weight"]) == ["first.weight"]
+    assert project_(model) == ["first.weight"]
+
+
 def test_two_calls_mark_the_weights_of_both():
     model = small_model()
     orthogonalize_(model, ["0.weight"])
@@ -415,11 +422,17 @@ def test_a_marked_weight_that_is_no_parameter_any_more_is_said():
         (nn.Linear(2, 2), "select must be a module type .*; got 'Linear'"),
         (int, "select must be a module type .*; got <class 'int'>"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_a_selection_that_means_nothing_is_an_error(select, message):
     with pytest.raises(ValueError, match=message):
         orthogonalize_(small_model(), select)
+
+
+def test_the_name_of_a_module_is_answered_with_the_parameters_in_it():
+    model = nn.ModuleDict({"a": nn.ModuleDict({"projection": nn.Linear(2, 2)}), "b": nn.Linear(2, 2)})
+    with pytest.raises(ValueError, match=r"'a' matches no .* near it are 'a.projection.weight', 'a.projection.bias'$"):
+        orthogonalize_(model, ["a"])
 
 
 def test_projecting_a_weight_with_nan_names_it():

@@ -66,6 +66,11 @@ def test_patterns_with_the_same_options_share_a_group():
     assert [group["params"] for group in groups if group.get("view") == "matrix"] == [["3.weight", "4.weight"]]
 
 
+def test_an_option_that_only_some_have_makes_a_group_of_its_own():
+    groups = summary(param_groups(model(), {"3.bias": {"weight_decay": 0.5}}, lr=0.1))
+    assert {"params": ["3.bias"], "orthogonal": False, "lr": 0.1, "weight_decay": 0.5} in groups
+
+
 def test_tensor_options_are_compared_by_identity_without_reading_them():
     lr = torch.tensor([0.1, 0.2])  # `lr == lr` would have no truth value
     other = lr.clone()

@@ -159,6 +159,14 @@ def test_a_transposed_parameter_is_read_in_place():
     assert storage.sum() == 15
 
 
+@pytest.mark.parametrize(("shape", "order"), [((2, 3, 5), [0, 2, 1]), ((2, 4, 3, 5), [1, 0, 2, 3])], ids=str)
+def test_a_batch_in_another_memory_order_keeps_its_matrices_and_shares_storage(shape, order):
+    tensor = laid_out(shape, order)
+    X = as_matrices(tensor, "matrix")
+    assert X.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+    assert sorted(X.mT.tolist()) == sorted(tensor.reshape(-1, 3, 5).tolist())
+
+
 def test_a_gradient_of_another_shape_is_refused():
     with pytest.raises(ValueError, match=r"strides_of must have the shape of the tensor, \(4, 3\); got \(3, 4\)"):
         as_matrices(torch.zeros(4, 3), "matrix", strides_of=torch.zeros(3, 4))

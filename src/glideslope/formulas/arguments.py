@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -95,10 +96,11 @@ def check_option(name: str, value: object, accepted: tuple[object, ...]) -> None
 
 def in_full_precision(function: Function) -> Function:
     """Compute bfloat16 and float16 tensor arguments in float32 and return tensors in the type that came in."""
+    first_name = next(iter(inspect.signature(function).parameters))
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        first = args[0] if args else next(iter(kwargs.values()))
+        first = args[0] if args else kwargs.get(first_name)
         if not (isinstance(first, Tensor) and first.dtype in HALF_TYPES):
             return function(*args, **kwargs)
         half = first.dtype

@@ -9,9 +9,6 @@ from torch import Tensor
 
 from glideslope.formulas.orthogonality import per_matrix
 
-# From ‖S - I‖ <= 1 the error goes 1, .5, .22, .039, 1e-3, 1e-6, 7e-13, 4e-25.
-POLAR_ITERATIONS = {torch.float32: 6, torch.complex64: 6, torch.float64: 7, torch.complex128: 7}
-
 
 def newton_schulz_factor(S: Tensor) -> Tensor:
     """1.5 I - ½ S: one Newton-Schulz step is X (1.5 I - ½ X^H X)."""
@@ -40,14 +37,23 @@ def recovery_factor(S: Tensor, distance: Tensor) -> Tensor:
     return factor
 
 
-def inverse_square_root(S: Tensor) -> Tensor:
-    """S^{-1/2} for a Hermitian S with ‖S - I‖_2 <= 1, by Newton-Schulz iterations: products only."""
+def inverse_square_root(S: Tensor, radius: float = 0.5) -> Tensor:
+    """S^{-1/2} for a Hermitian S with eigenvalues in [1 - radius, 2], by Newton-Schulz iterations: products only."""
     factor = newton_schulz_factor(S)
-    for _ in range(POLAR_ITERATIONS[S.dtype] - 1):
+    for _ in range(polar_iterations(radius, torch.finfo(S.dtype).eps) - 1):
         # S and its polynomials commute, so the Gram matrix of X M is M S M.
         correction = newton_schulz_factor(factor @ S @ factor)
         factor = factor @ correction
     return factor
+
+
+def polar_iterations(radius: float, rounding: float) -> int:
+    """How many Newton-Schulz iterations bring eigenvalues of S from [1 - radius, 2] to 1 up to the rounding."""
+    # An eigenvalue 1 + e becomes 1 - ¾ e² + ¼ e³: 2 becomes ½, and none is above 1 after the first iteration.
+    error, iterations = max(0.5, radius**2 * (3 + radius) / 4), 1
+    while error > rounding:
+        error, iterations = error**2 * (3 + error) / 4, iterations + 1
+    return iterations
 
 
 def newton_schulz_radius(safe_radius: float) -> float:

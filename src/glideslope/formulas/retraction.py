@@ -79,12 +79,13 @@ def exponential_retraction(X: Tensor, Z: Tensor) -> Tensor:
     p = X.shape[-1]
     omega = skew(X.mH @ Z)
     # With X in front, the further columns are orthonormal to X even where the normal part of Z lacks rank.
-    Q = torch.linalg.qr(torch.cat((X, Z - X @ omega), dim=-1)).Q[..., p:]
+    both = torch.linalg.qr(torch.cat((X, Z - X @ omega), dim=-1)).Q
+    Q = both.narrow(-1, p, both.shape[-1] - p)
     K = Q.mH @ Z
     corner = K.new_zeros(*K.shape[:-1], K.shape[-2])
     generator = torch.cat((torch.cat((omega, -K.mH), dim=-1), torch.cat((K, corner), dim=-1)), dim=-2)
     rotation: Tensor = torch.linalg.matrix_exp(generator)
-    return torch.cat((X, Q), dim=-1) @ rotation[..., :p]
+    return torch.cat((X, Q), dim=-1) @ rotation.narrow(-1, 0, p)
 
 
 RETRACTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

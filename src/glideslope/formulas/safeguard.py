@@ -15,6 +15,7 @@ from glideslope.formulas.orthogonality import frobenius, per_matrix, residual
 EXPANSIONS = 8
 
 
+@in_full_precision
 def safeguard_step(distance: Tensor, field_norm: Tensor, *, attraction: float, safe_radius: float) -> Tensor:
     r"""Step-size safeguard η(X) = min{(b + √(b² + g² (ε - d))) / g², 1/(2λ)} with b = λ d (1 - d), eq. (14).
 

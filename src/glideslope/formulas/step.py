@@ -18,6 +18,7 @@ from glideslope.formulas.arguments import (
     HALF_TYPES,
     METRICS,
     NORMAL_STEPS,
+    REAL_TYPE,
     SAFEGUARDS,
     check_matrices,
     check_option,
@@ -34,7 +35,13 @@ from glideslope.formulas.normal import (
     recovery_weights,
 )
 from glideslope.formulas.orthogonality import frobenius, per_matrix, subtract_identity_
-from glideslope.formulas.rounding import distance_margin, drift_rate, overflow_free_norm
+from glideslope.formulas.rounding import (
+    distance_margin,
+    drift_rate,
+    overflow_free_norm,
+    quartic_margin,
+    zero_where_not_finite_,
+)
 from glideslope.formulas.safeguard import is_outside, largest_quadratic_step, largest_quartic_step
 
 
@@ -119,7 +126,7 @@ def landing_step(
     Args:
         X: Iterate, shape (*batch, n, p) with n >= p.
         G: Euclidean gradient at X or any estimate of it, same shape.
-        step_size: η >= 0, a number or a tensor that broadcasts to (*batch).
+        step_size: η >= 0, a number or a tensor that broadcasts to (*batch), whose negative values count as 0.
         attraction: Weight λ > 0 of the pull towards the manifold (for normal_step="landing").
         safe_radius: ε in (0, 1).
         metric: "canonical", eq. (5), or "euclidean".
@@ -158,7 +165,7 @@ def take_step(
     Args:
         X: Iterate.
         G: Gradient.
-        step_size: η, a number or a tensor of shape () or (batch,).
+        step_size: η, a number or a real tensor of shape () or (batch,).
         rule: The step's options.
         out: Where to write the new X; may be X. Default: the workspace.
         workspace: Scratch of the shape of X, not X, G or out; allocated when absent.
@@ -167,6 +174,8 @@ def take_step(
     n, p = X.shape[-2:]
     lands, square = rule.normal_step == "landing", rule.has_square_form(n, p)
     reach = rule.reach - min(distance_margin(X), rule.safe_radius / 4)
+    if isinstance(step_size, Tensor):
+        step_size = step_size.to(REAL_TYPE[X.dtype]).clamp(min=0)
     at = _measure(X, G, rule, square, reach, step_size)
     wanted = step_size * at.scale
     attraction = rule.attraction / at.scale
@@ -180,26 +189,30 @@ def take_step(
     bound = torch.minimum(largest_quadratic_step(pull - at.drift, field_norm, slack), cap)
     if rule.safeguard == "exact":
         slope, field_gram = (F @ X.mH, F @ F.mH) if square else (X.mH @ F, F.mH @ F)
-        exact = largest_quartic_step(at.Delta, slope, field_gram, reach, at_least=bound)
+        exact = largest_quartic_step(at.Delta, slope, field_gram, reach * (1 - quartic_margin(X)), at_least=bound)
         bound = torch.where(field_norm > 1e4 * floor, torch.maximum(bound, exact), bound)
+    if rule.normal_step == "polar":
+        # Only drift lowers the eigenvalues of the Gram matrix: from 1 - ε to (1 - ε)/2 at most.
+        bound = torch.minimum(bound, (1 - rule.safe_radius) / (4 * at.drift))
     step = wanted if rule.safeguard is None else torch.minimum(wanted, bound)
-    finite = torch.isfinite(step * field_norm + at.distance)
+    shortened = (step < wanted) & at.outside.logical_not()
+    step = torch.where(at.outside, 1.0 if lands else 0.0, step)
+    finite = torch.isfinite((step * field_norm).square() + at.distance)
     finite = finite if active is None else finite & active
     skipped = finite.logical_not()
-    shortened = (step < wanted) & at.outside.logical_not() & finite
-    step = torch.where(at.outside, 1.0 if lands else 0.0, step).masked_fill(skipped, 0)
+    step = step.masked_fill(skipped, 0)
 
-    torch.nan_to_num_(F, nan=0.0, posinf=0.0, neginf=0.0)
-    step = per_matrix(step)
-    if lands and out is X:
-        moved = X.addcmul_(F, step, value=-1)
+    zero_where_not_finite_(F)
+    target = X if lands and out is X else F
+    if torch.compiler.is_compiling():  # which knows no out= with strides
+        moved = target.copy_(torch.addcmul(X, F, per_matrix(step), value=-1))
     else:
-        moved = F.mul_(-step).add_(X)
-        if lands:
-            moved = moved if out is None else out.copy_(moved)
-        else:
-            moved = product(moved, _normal_factor(moved, at, skipped, rule), out=out)
-    return StepOutcome(moved, at.distance, shortened, at.outside & finite, skipped)
+        moved = torch.addcmul(X, F, per_matrix(step), value=-1, out=target)
+    if not lands:
+        moved = product(moved, _normal_factor(moved, at, skipped, rule), out=out)
+    elif out is not None and out is not X:
+        moved = out.copy_(moved)
+    return StepOutcome(moved, at.distance, shortened & finite, at.outside & finite, skipped)
 
 
 def _measure(X: Tensor, G: Tensor, rule: StepRule, square: bool, reach: float, step_size: float | Tensor) -> _Point:
@@ -208,15 +221,17 @@ def _measure(X: Tensor, G: Tensor, rule: StepRule, square: bool, reach: float, s
     Delta = subtract_identity_(S.clone())
     distance = overflow_free_norm(Delta)
     size = overflow_free_norm(C)
-    if rule.safeguard is None or square:
-        # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
-        shrink, drift = torch.ones_like(size), torch.zeros_like(size)
-    else:
-        drift = size * drift_rate(X, rule.metric)
+    # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
+    drift = size * (0.0 if square else drift_rate(X, rule.metric))
+    shrink = torch.ones_like(size)
+    if rule.safeguard is not None and rule.normal_step == "landing":
         shrink = _affordable_share(drift, distance, rule, reach, step_size)
     scale = (size * shrink).clamp(min=1)
+    # A gradient times a subnormal number is no longer tangent: the largest of all are not followed.
+    share = shrink / scale
+    share = share.masked_fill(share < torch.finfo(share.dtype).tiny, 0)
     outside = is_outside(distance, rule.safe_radius)
-    return _Point(S, Delta, C, distance, outside, scale, shrink / scale, drift * shrink / scale)
+    return _Point(S, Delta, C, distance, outside, scale, share, drift * share)
 
 
 def _affordable_share(
@@ -225,12 +240,8 @@ def _affordable_share(
     """The share in [0, 1] of a gradient whose drift neither uses up half of the slack nor half of the pull."""
     tiny = torch.finfo(drift.dtype).tiny
     slack = (reach - distance).clamp(min=0)
-    longest = torch.zeros_like(drift) + step_size
-    affordable = torch.zeros_like(drift)
-    if rule.normal_step == "landing":
-        longest = longest.clamp(max=1 / (2 * rule.attraction))
-        affordable = rule.attraction / 2 * distance * (1 - distance)
-    affordable = affordable + slack / longest.clamp(min=tiny) / 4
+    longest = (torch.zeros_like(drift) + step_size).clamp(tiny, 1 / (2 * rule.attraction))
+    affordable = rule.attraction / 2 * distance * (1 - distance) + slack / longest / 4
     return (affordable / drift.clamp(min=tiny)).clamp(0, 1)
 
 
@@ -264,7 +275,7 @@ def _scaled_field(
 
 
 def product(left: Tensor, right: Tensor, *, out: Tensor | None) -> Tensor:
-    """left @ right, into `out` where there is one; a compiled step may have to copy it there."""
+    """The product left @ right, into `out` where there is one; a compiled step may have to copy it there."""
     if out is None or torch.compiler.is_compiling():
         result = left @ right
         return result if out is None else out.copy_(result)
@@ -274,7 +285,13 @@ def product(left: Tensor, right: Tensor, *, out: Tensor | None) -> Tensor:
 def _normal_factor(moved: Tensor, at: _Point, skipped: Tensor, rule: StepRule) -> Tensor:
     """The p x p factor that brings the moved point back; the recovery's outside, the identity where skipped."""
     S = moved.mH @ moved
-    factor = newton_schulz_factor(S) if rule.normal_step == "newton-schulz" else inverse_square_root(S)
-    factor = torch.where(per_matrix(at.outside), recovery_factor(S, at.distance), factor)
+    if rule.normal_step == "polar":
+        factor = inverse_square_root(S, (1 + rule.safe_radius) / 2)
+    else:
+        factor = newton_schulz_factor(S)
+    # Without a safeguard the moved point itself may be beyond what one normal step can mend.
+    distance = overflow_free_norm(subtract_identity_(S.clone())) if rule.safeguard is None else at.distance
+    beyond = at.outside | (distance > rule.reach)
+    factor = torch.where(per_matrix(beyond), recovery_factor(S, distance), factor)
     identity = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
     return torch.where(per_matrix(skipped), identity, factor)

@@ -94,14 +94,10 @@ class StiefelOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state; entries take the type the step computes in, which for half precision is float32."""
         super().load_state_dict(state_dict)
-        saved_ids = [i for group in state_dict["param_groups"] for i in group["params"]]
-        params = [param for group in self.param_groups for param in group["params"]]
-        for saved_id, param in zip(saved_ids, params, strict=True):
-            for name, value in state_dict["state"].get(saved_id, {}).items():
-                if isinstance(value, Tensor):
-                    self.state[param][name] = self._in_compute_type(value, param)
-            if param.dtype not in HALF_TYPES:
-                self.state.get(param, {}).pop("master", None)
+        for saved, group in zip(state_dict["param_groups"], self.param_groups, strict=True):
+            if group["orthogonal"]:
+                for saved_id, param in zip(saved["params"], group["params"], strict=True):
+                    self._load_constrained(param, state_dict["state"].get(saved_id, {}))
         self._reset_buckets()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -119,16 +115,21 @@ class StiefelOptimizer(torch.optim.Optimizer):
         return param.grad
 
     def _reset_buckets(self) -> None:
-        self._bucket_lists: dict[int, tuple[tuple[int, ...], list[Bucket]]] = {}
+        self._bucket_lists: dict[int, tuple[tuple[Any, ...], list[Bucket]]] = {}
         self._workspaces: Workspaces = {}
 
     def _buckets(self, index: int, group: Group, params: list[Tensor]) -> list[Bucket]:
-        key = (group["foreach"], *map(id, params))
+        key = (group["foreach"], group["view"], *((id(param), param.dtype, param.stride()) for param in params))
         known_key, buckets = self._bucket_lists.get(index, ((), []))
-        if known_key != key or not all(bucket.is_linked() for bucket in buckets):
+        if known_key != key or not all(self._is_current(bucket) for bucket in buckets):
             buckets = self._make_buckets(group, params)
             self._bucket_lists[index] = (key, buckets)
         return buckets
+
+    def _is_current(self, bucket: Bucket) -> bool:
+        """Whether a bucket still writes to this optimizer's state of its parameters."""
+        states = zip(bucket.params, bucket.states, strict=True)
+        return all(self.state.get(param) is state for param, state in states) and bucket.is_linked()
 
     def _make_buckets(self, group: Group, params: list[Tensor]) -> list[Bucket]:
         alike: dict[tuple[Any, ...], list[Tensor]] = {}
@@ -190,11 +191,13 @@ class StiefelOptimizer(torch.optim.Optimizer):
                 f"or param.data.copy_(gs.project(param)) for a tensor"
             )
 
-    def _in_compute_type(self, value: Tensor, param: Tensor) -> Tensor:
-        value = value.to(param.device, copy=True)
-        if not (value.is_floating_point() or value.is_complex()) or value.shape != param.shape:
-            return value
-        return value.to(torch.float32 if param.dtype in HALF_TYPES else param.dtype)
+    def _load_constrained(self, param: Tensor, saved: dict[str, Any]) -> None:
+        compute_type = torch.float32 if param.dtype in HALF_TYPES else param.dtype
+        for name, value in saved.items():
+            entry = value.to(param.device, copy=True)
+            self.state[param][name] = entry.to(compute_type) if value.shape == param.shape else entry
+        if param.dtype not in HALF_TYPES:
+            self.state.get(param, {}).pop("master", None)
 
 
 def _has_matrix_view(param: Tensor, view: str) -> bool:

@@ -81,13 +81,17 @@ class InPlace(Bucket):
         return as_matrices(gradient, self.view, strides_of=self.param)
 
     def buffer(self, name: str) -> Tensor:
-        if name not in self.state:
-            self.state[name] = torch.zeros_like(self.param, memory_format=torch.preserve_format)
+        given = self.state.get(name)
+        if given is None or given.stride() != self.param.stride() or given.dtype != self.dtype:
+            entry = torch.zeros_like(self.param, dtype=self.dtype, memory_format=torch.preserve_format)
+            self.state[name] = entry if given is None else entry.copy_(given)
         return as_matrices(self.state[name], self.view, strides_of=self.param)
 
     def numbers(self, name: str, dtype: torch.dtype) -> Tensor:
         if name not in self.state:
             self.state[name] = torch.zeros(self.count, dtype=dtype, device=self.device)
+        elif self.state[name].dtype != dtype:
+            self.state[name] = self.state[name].to(dtype)
         entry: Tensor = self.state[name]
         return entry if len(self.matrix_shape) == 3 else entry.squeeze(0)
 

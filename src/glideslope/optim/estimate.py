@@ -10,6 +10,7 @@ from torch import Tensor
 
 from glideslope.formulas.arguments import REAL_TYPE
 from glideslope.formulas.orthogonality import frobenius, per_matrix
+from glideslope.formulas.rounding import zero_where_not_finite_
 from glideslope.optim.bucket import Bucket
 
 
@@ -18,6 +19,8 @@ def heavy_ball(
 ) -> tuple[Tensor, Tensor]:
     """Momentum of torch.optim.SGD on the Euclidean gradient: the estimate, and which matrices are active."""
     clean, active = _finite_part(bucket, G)
+    if not momentum:
+        return clean, active
     buffer = bucket.buffer("momentum_buffer")
     gain = active.to(REAL_TYPE[G.dtype])
     decay = 1 - gain * (1 - momentum)
@@ -55,4 +58,4 @@ def _finite_part(bucket: Bucket, G: Tensor) -> tuple[Tensor, Tensor]:
     """A copy of G with zeros for what is not finite, and which matrices were finite throughout."""
     active = torch.isfinite(G.sum(dim=(-2, -1)))
     clean = bucket.scratch("estimate").copy_(G)
-    return torch.nan_to_num_(clean, nan=0.0, posinf=0.0, neginf=0.0), active
+    return zero_where_not_finite_(clean), active

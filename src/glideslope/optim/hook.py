@@ -29,6 +29,7 @@ class Landing(LandingOptimizer):
                         f"attach_landing: {name!r} of shape {tuple(param.shape)} is not a parameter of the optimizer; "
                         f"pass parameters that it steps"
                     )
+        self._optimizer = optimizer
         self._handles = [
             optimizer.register_step_pre_hook(lambda *_: self._remember()),
             optimizer.register_step_post_hook(lambda *_: self._land()),
@@ -38,6 +39,8 @@ class Landing(LandingOptimizer):
         """Take the hooks off; the optimizer is then what it was."""
         for handle in self._handles:
             handle.remove()
+        self._optimizer.landing = None  # type: ignore[attr-defined]
+        self._optimizer.__class__ = type(self._optimizer).__mro__[2]
 
     def _check_options(self, group: Group) -> None:
         rule_of(group)
@@ -68,6 +71,16 @@ class Landing(LandingOptimizer):
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         pass
+
+
+class RefusesCopies:
+    """An optimizer with landing attached: torch drops hooks in copies, which would lose the constraint silently."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "an optimizer with landing attached cannot be copied or pickled, since torch drops its hooks; save its "
+            "state_dict(), or copy before attach_landing and attach to the copy"
+        )
 
 
 def attach_landing(
@@ -111,4 +124,6 @@ def attach_landing(
         "foreach": foreach,
     }
     optimizer.landing = Landing(optimizer, params, options)  # type: ignore[attr-defined]
+    kind = type(optimizer)
+    optimizer.__class__ = type(kind.__name__, (RefusesCopies, kind), {"__module__": kind.__module__})
     return optimizer

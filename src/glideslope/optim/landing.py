@@ -12,7 +12,7 @@ from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
 from glideslope.optim.estimate import adam_moments, heavy_ball
 from glideslope.optim.free import adamw_step, sgd_step
-from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options
+from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options, learning_rate
 
 LandingOptions = ("attraction", "safe_radius", "metric", "normal_step", "safeguard")
 
@@ -111,11 +111,11 @@ class LandingSGD(LandingOptimizer):
 
     def _estimate(self, bucket: Bucket, G: Tensor, group: Group) -> tuple[Tensor, float | Tensor, Tensor | None]:
         if not group["momentum"]:
-            return G, group["lr"], None
+            return G, learning_rate(group), None
         estimate, active = heavy_ball(
             bucket, G, momentum=group["momentum"], dampening=group["dampening"], nesterov=group["nesterov"]
         )
-        return estimate, group["lr"], active
+        return estimate, learning_rate(group), active
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         sgd_step(params, grads, [self.state[param] for param in params], group)
@@ -183,7 +183,7 @@ class LandingAdam(LandingOptimizer):
 
     def _estimate(self, bucket: Bucket, G: Tensor, group: Group) -> tuple[Tensor, float | Tensor, Tensor | None]:
         estimate, active = adam_moments(bucket, G, betas=group["betas"], eps=group["eps"])
-        return estimate, group["lr"] * G.shape[-2] ** 0.5, active
+        return estimate, learning_rate(group) * G.shape[-2] ** 0.5, active
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         adamw_step(params, grads, [self.state[param] for param in params], group)

@@ -27,9 +27,15 @@ def check_learning_rate(group: Group) -> None:
         raise ValueError(f"lr must be a number or a tensor of one element; got shape {tuple(lr.shape)}")
 
 
+def learning_rate(group: Group) -> float | Tensor:
+    """The learning rate, a number or a tensor of shape ()."""
+    lr: float | Tensor = group["lr"]
+    return lr.reshape(()) if isinstance(lr, Tensor) else lr
+
+
 def check_sgd_options(group: Group) -> None:
     """Raise a ValueError for a bad momentum, dampening, weight_decay or nesterov."""
-    for name in ("momentum", "weight_decay"):
+    for name in ("momentum", "dampening", "weight_decay"):
         check_number(group, name)
     if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
         raise ValueError(
@@ -43,5 +49,6 @@ def check_adam_options(group: Group) -> None:
     for name in ("eps", "weight_decay"):
         check_number(group, name)
     betas = group["betas"]
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+    numbers = isinstance(betas, (tuple, list)) and all(isinstance(beta, (int, float)) for beta in betas)
+    if not numbers or len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise ValueError(f"betas must be two numbers in [0, 1); got {betas!r}")

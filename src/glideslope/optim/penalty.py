@@ -13,7 +13,7 @@ from glideslope.optim.base import Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
 from glideslope.optim.estimate import heavy_ball
 from glideslope.optim.free import sgd_step
-from glideslope.optim.options import check_learning_rate, check_sgd_options
+from glideslope.optim.options import check_learning_rate, check_sgd_options, learning_rate
 
 
 class PenaltySGD(StiefelOptimizer):
@@ -76,7 +76,7 @@ class PenaltySGD(StiefelOptimizer):
         estimate, active = heavy_ball(
             bucket, G, momentum=group["momentum"], dampening=group["dampening"], nesterov=group["nesterov"]
         )
-        moved = X - estimate * group["lr"]
+        moved = X - estimate * learning_rate(group)
         moves = active & torch.isfinite(moved.sum(dim=(-2, -1)))
         bucket.numbers("skipped", torch.int64).add_(moves.logical_not())
         X.copy_(torch.where(per_matrix(moves), moved, X))

@@ -11,11 +11,12 @@ from glideslope.formulas.arguments import METRICS, check_option, check_radius
 from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.orthogonality import frobenius, per_matrix
 from glideslope.formulas.retraction import RETRACTIONS, retract
+from glideslope.formulas.rounding import zero_where_not_finite_
 from glideslope.optim.base import Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
 from glideslope.optim.estimate import heavy_ball
 from glideslope.optim.free import sgd_step
-from glideslope.optim.options import check_learning_rate, check_sgd_options
+from glideslope.optim.options import check_learning_rate, check_sgd_options, learning_rate
 
 # Beyond this length the Cayley and exponential retractions lose orthonormality in float32; both only wind around.
 LONGEST_STEP = 100.0
@@ -82,13 +83,15 @@ class RiemannianSGD(StiefelOptimizer):
         estimate, active = heavy_ball(
             bucket, G, momentum=group["momentum"], dampening=group["dampening"], nesterov=group["nesterov"]
         )
-        Z = riemannian_gradient(X, estimate, metric=group["metric"]) * -group["lr"]
+        Z = riemannian_gradient(X, estimate, metric=group["metric"]) * -learning_rate(group)
         if group["retraction"] in ("cayley", "exponential"):
             length = frobenius(Z)
             Z = Z * per_matrix(LONGEST_STEP / length.clamp(min=LONGEST_STEP))
             bucket.numbers("shortened", torch.int64).add_(length > LONGEST_STEP)
-        retracted = retract(X, torch.nan_to_num(Z, nan=0.0, posinf=0.0, neginf=0.0), kind=group["retraction"])
-        moves = active & torch.isfinite(Z.sum(dim=(-2, -1))) & torch.isfinite(retracted.sum(dim=(-2, -1)))
+        start = zero_where_not_finite_(X.clone())
+        retracted = retract(start, zero_where_not_finite_(Z.clone()), kind=group["retraction"])
+        finite = torch.isfinite((X + Z + retracted).sum(dim=(-2, -1)))
+        moves = active & finite
         bucket.numbers("skipped", torch.int64).add_(moves.logical_not())
         X.copy_(torch.where(per_matrix(moves), retracted, X))
 

@@ -1,0 +1,159 @@
+"""diagnostics(), and the events it counts: shortened steps, recoveries, and gradients that are not finite."""
+
+import pytest
+import torch
+from contract.factories import (
+    ALL,
+    CLASSES,
+    LANDING,
+    OWN,
+    assert_same,
+    copies_of,
+    feed,
+    landing_of,
+    orthonormal,
+    parameters,
+    random_gradients,
+)
+from literal import exact_distance
+
+import glideslope as gs
+
+SHAPES = [(6, 3), (3, 6), (4, 5, 3)]
+MATRICES = [1, 1, 4]
+COUNTERS = ("shortened", "recovered", "skipped")
+
+
+def of(factories):
+    return pytest.mark.parametrize("make", factories.values(), ids=factories.keys())
+
+
+@of(ALL)
+@pytest.mark.parametrize("steps", [0, 2])
+def test_there_is_a_row_per_parameter_with_an_entry_per_matrix(make, steps):
+    params = parameters(SHAPES)
+    optimizer = make(params, lr=0.1)
+    feed(optimizer, params, random_gradients(params, steps))
+    rows = landing_of(optimizer).diagnostics()
+    assert [row.name for row in rows] == ["parameter 0", "parameter 1", "parameter 2"]
+    for row, param, matrices in zip(rows, params, MATRICES, strict=True):
+        tall = param.detach().mT if param.shape[-2] < param.shape[-1] else param.detach()
+        assert row.distance == pytest.approx(exact_distance(tall).reshape(-1).tolist(), abs=1e-13)
+        assert all(len(getattr(row, counter)) == matrices for counter in COUNTERS)
+        assert all(type(count) is int for counter in COUNTERS for count in getattr(row, counter))
+
+
+@of(CLASSES)
+def test_it_prints_as_an_aligned_table(make):
+    model = torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3), torch.nn.Flatten(), torch.nn.Linear(8, 8))
+    gs.orthogonalize_(model)
+    optimizer = make(gs.param_groups(model), lr=0.1)
+    text = str(optimizer.diagnostics())
+    header, *rows = text.splitlines()
+    assert header.split() == ["name", "matrices", "distance", *COUNTERS]
+    assert [row.split()[0] for row in rows] == ["0.weight", "2.weight"]
+    assert len({len(line) for line in (header, *rows)}) == 1
+    assert repr(optimizer.diagnostics()) == text
+
+
+def test_free_parameters_and_empty_optimizers_have_no_rows():
+    optimizer = gs.LandingSGD([{"params": parameters(SHAPES), "orthogonal": False}])
+    assert optimizer.diagnostics() == []
+    assert len(str(optimizer.diagnostics()).splitlines()) == 1
+
+
+def test_numbering_goes_on_over_groups():
+    first, second = parameters([(6, 3), (4, 4)]), parameters([(6, 3)], seed=9)
+    optimizer = gs.LandingSGD([{"params": first, "orthogonal": False}, {"params": second}])
+    assert [row.name for row in optimizer.diagnostics()] == ["parameter 2"]
+
+
+def test_the_distance_of_a_half_precision_parameter_is_that_of_its_master():
+    (X,) = parameters([(6, 3)], torch.bfloat16)
+    optimizer = gs.LandingSGD([X], lr=0.01, normal_step="polar")
+    assert optimizer.diagnostics()[0].distance[0] > 1e-3
+    feed(optimizer, [X], random_gradients([X], 2))
+    assert optimizer.diagnostics()[0].distance[0] < 1e-5
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+@of(LANDING)
+def test_shortened_steps_and_recoveries_are_counted_per_matrix(make, foreach):
+    params = parameters([(4, 5, 3), (5, 3), (5, 3)])
+    optimizer = make(params, lr=1e-3, foreach=foreach)
+    quiet = [[1e-3 * g for g in given] for given in random_gradients(params, 3)]
+    feed(optimizer, params, quiet[:1])
+    rows = optimizer.diagnostics()
+    assert all(sum(getattr(row, counter)) == 0 for row in rows for counter in COUNTERS)
+    for group in optimizer.param_groups:
+        group["lr"] = 1e6
+    feed(optimizer, params, [[torch.ones_like(g) * g for g in random_gradients(params, 1)[0]]])
+    rows = optimizer.diagnostics()
+    assert [row.shortened for row in rows] == [[1] * 4, [1], [1]]
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-3
+    params[0].data[2].mul_(3.0)
+    params[1].data.mul_(3.0)
+    feed(optimizer, params, quiet[1:2])
+    rows = optimizer.diagnostics()
+    assert [row.recovered for row in rows] == [[0, 0, 1, 0], [1], [0]]
+    assert all(sum(row.skipped) == 0 for row in rows)
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@of(OWN)
+def test_a_gradient_that_is_not_finite_leaves_its_matrix_and_moments_and_is_counted(make, bad, foreach):
+    """The step with a bad gradient might as well not have been for that matrix, then and later."""
+    params = parameters([(4, 5, 3), (5, 3), (5, 3)])
+    first, second, third = random_gradients(params, 3)
+    sound = copies_of(params)
+    optimizer, plain = make(params, lr=0.05, foreach=foreach), make(sound, lr=0.05, foreach=foreach)
+    feed(optimizer, params, [first])
+    before = [param.detach().clone() for param in params]
+    spoiled = [gradient.clone() for gradient in second]
+    spoiled[0][2, 1, 1] = bad
+    spoiled[1][0, 0] = bad
+    feed(optimizer, params, [spoiled])
+    assert torch.equal(params[0][2], before[0][2])
+    assert torch.equal(params[1], before[1])
+    assert all(torch.isfinite(v).all() for state in optimizer.state.values() for v in state.values())
+    feed(optimizer, params, [third])
+    feed(plain, sound, [first, third])
+    assert_same([params[0][2], params[1]], [sound[0][2], sound[1]], 1e-13)
+    assert [row.skipped for row in optimizer.diagnostics()] == [[0, 0, 1, 0], [1], [0]]
+
+
+@of(OWN)
+def test_a_first_gradient_that_is_not_finite_does_not_spoil_the_start(make):
+    params = parameters([(5, 3), (5, 3)])
+    sound = copies_of(params)
+    gradients = random_gradients(params, 2)
+    feed(make(sound, lr=0.05), sound, gradients)
+    optimizer = make(params, lr=0.05)
+    feed(optimizer, params, [[torch.full_like(params[0], torch.nan)] * 2, *gradients])
+    assert_same(params, sound, 1e-13)
+
+
+@of(OWN)
+def test_a_parameter_that_became_nan_does_not_stop_the_others(make):
+    params = parameters([(5, 3), (5, 3), (3, 5, 3)])
+    sound = copies_of(params)
+    gradients = random_gradients(params, 2)
+    feed(make(sound, lr=0.05), sound, gradients)
+    optimizer = make(params, lr=0.05)
+    params[0].data.fill_(torch.nan)
+    params[2].data[1] = torch.nan
+    feed(optimizer, params, gradients)
+    assert_same([params[1], params[2][0], params[2][2]], [sound[1], sound[2][0], sound[2][2]], 1e-13)
+    assert optimizer.diagnostics()[0].skipped == [2]
+
+
+def test_the_counters_survive_saving():
+    X = torch.nn.Parameter(orthonormal((5, 3)))
+    optimizer = gs.LandingSGD([X], lr=0.1)
+    feed(optimizer, [X], [[torch.full_like(X, torch.nan)]] * 3)
+    fresh = torch.nn.Parameter(X.detach().clone())
+    resumed = gs.LandingSGD([fresh], lr=0.1)
+    resumed.load_state_dict(optimizer.state_dict())
+    assert resumed.diagnostics()[0].skipped == [3]

@@ -137,8 +137,9 @@ def test_riemannian_sgd_stays_orthonormal_with_lr_1e5(retraction, dtype):
     for step in range(5):
         set_gradients(params, step, seeded(step))
         optimizer.step()
-        # The exponential of the longest step drifts by about 1.4e-5 in float32, every time.
-        assert all(distances(param, view).max() < 4e-5 * (step + 1) for param, view in params)
+        # QR and polar start anew; the others lose up to 8 units times the longest step, 100, and keep the loss.
+        bound = 1e-5 if retraction in ("qr", "polar") else 8 * 100 * torch.finfo(torch.float32).eps * (step + 1)
+        assert all(distances(param, view).max() < bound for param, view in params)
 
 
 def test_the_check_catches_a_step_without_a_safeguard():

@@ -19,7 +19,7 @@ from glideslope.optim.free import sgd_step
 from glideslope.optim.options import check_learning_rate, check_sgd_options, learning_rate
 
 # Beyond this length the Cayley and exponential retractions lose orthonormality in float32; both only wind around.
-LONGEST_STEP = 100.0
+LONGEST_STEP = 20.0
 
 
 class RiemannianSGD(StiefelOptimizer):

@@ -118,7 +118,7 @@ DEFAULTS = {
         "foreach": None,
     },
     "PenaltySGD": {**SGD_DEFAULTS, "penalty_weight": 1.0, "maximize": False, "foreach": None},
-    "attach_landing": {**LANDING_DEFAULTS, "foreach": None},
+    "attach_landing": {**LANDING_DEFAULTS, "attraction": 0.5, "metric": "euclidean", "foreach": None},
 }
 
 

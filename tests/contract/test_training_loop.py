@@ -194,6 +194,28 @@ def test_a_closure_reused_for_many_steps_lowers_the_loss(make):
 
 
 @of(ALL)
+def test_steps_with_a_closure_equal_steps_without(make):
+    """The closure replaces .grad while the step is under way; what it wrote is used, and still there afterwards."""
+    A = random_matrix(6, 6, generator=seeded(1))
+    with_closure, without = parameters([(6, 3)])[0], parameters([(6, 3)])[0]
+    first, second = make([with_closure], lr=0.02), make([without], lr=0.02)
+
+    def closure():
+        first.zero_grad()
+        loss = ((A @ with_closure) ** 4).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        first.step(closure)
+        second.zero_grad()
+        ((A @ without) ** 4).sum().backward()
+        second.step()
+        assert_same([with_closure], [without], 1e-12)
+        assert_same([with_closure.grad], [without.grad], 1e-12)
+
+
+@of(ALL)
 def test_zero_grad_clears_and_a_step_without_gradients_moves_nothing(make):
     params = parameters()
     optimizer = make(params, lr=0.1)

@@ -62,6 +62,11 @@ def riemannian_gradient(X: Tensor, G: Tensor, *, metric: str = "canonical") -> T
     return X @ K_X + G @ K_G
 
 
+def without_normal_part(X: Tensor, G: Tensor) -> Tensor:
+    """G - X sym(X^H G), which has the tangent part of G at any X, and on the manifold is tangent. Two products."""
+    return G - X @ sym(X.mH @ G)
+
+
 @in_full_precision
 def skew_field(X: Tensor, A: Tensor, *, attraction: float) -> Tensor:
     """Field F(X, A) = A X + λ X (X^H X - I), eq. (13), for a skew-Hermitian A.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, overload
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.orthogonality import distance
@@ -160,7 +160,8 @@ class StiefelOptimizer(torch.optim.Optimizer):
     def _check_constrained(self, group: Group) -> None:
         who, given = type(self).__name__, group.get("view")
         for name, param in self._named(group):
-            described = f"{who}: parameter {name!r} of shape {tuple(param.shape)}"
+            label = f"parameter {name!r}" if group.get("param_names") else name
+            described = f"{who}: {label} of shape {tuple(param.shape)}"
             if not (param.is_floating_point() or param.is_complex()):
                 raise ValueError(
                     f"{described} is {param.dtype}; a constrained parameter must be floating point or complex"
@@ -176,7 +177,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
                 matrix_shape(tuple(param.shape), view)
             except ValueError as error:
                 raise ValueError(f"{described}: {error}") from None
-            if self.keeps_safe and not isinstance(param, FakeTensor) and param.device.type != "meta":
+            if self.keeps_safe and _has_data(param):
                 self._check_start(described, param, group)
 
     def _check_start(self, described: str, param: Tensor, group: Group) -> None:
@@ -184,12 +185,18 @@ class StiefelOptimizer(torch.optim.Optimizer):
         wide = point.float() if point.dtype in HALF_TYPES else point
         worst = distance(wide).max().item() if wide.numel() else 0.0
         rounding = 4 * torch.finfo(param.dtype).eps * point.shape[-1] ** 0.5
-        if not worst <= group["safe_radius"] + rounding:
+        radius = self._start_radius(group)
+        if not worst <= radius + rounding:
+            wide_matrix = param.ndim >= 2 and param.shape[-2] < param.shape[-1]
+            mended = "gs.project(X.mT).mT" if wide_matrix else "gs.project(X)"
             raise ValueError(
                 f"{described} starts at distance {worst:.3g} from the orthonormal matrices, outside the safe radius "
-                f"{group['safe_radius']:g}. Make it orthonormal first: gs.orthogonalize_(model) for a module, "
-                f"or param.data.copy_(gs.project(param)) for a tensor"
+                f"{radius:g}. Make it orthonormal first: gs.orthogonalize_(model) for the weights of a model, or "
+                f"X.data = {mended} for a matrix X"
             )
+
+    def _start_radius(self, group: Group) -> float:
+        return float(group["safe_radius"])
 
     def _load_constrained(self, param: Tensor, saved: dict[str, Any]) -> None:
         compute_type = torch.float32 if param.dtype in HALF_TYPES else param.dtype
@@ -200,7 +207,15 @@ class StiefelOptimizer(torch.optim.Optimizer):
             self.state.get(param, {}).pop("master", None)
 
 
+def _has_data(param: Tensor) -> bool:
+    """Whether a parameter has values to look at: it is neither on the meta device nor a fake tensor."""
+    fakes = sys.modules.get("torch._subclasses.fake_tensor")  # importing it would import the compiler
+    return param.device.type != "meta" and not (fakes and isinstance(param, fakes.FakeTensor))
+
+
 def _has_matrix_view(param: Tensor, view: str) -> bool:
     """Whether the matrices of a parameter lie in its own memory, so that they can be stepped in place."""
-    point = param.detach()
-    return bool(as_matrices(point, view).untyped_storage()._cdata == point.untyped_storage()._cdata)
+    if param.is_contiguous() or (view == "matrix" and param.ndim <= 3):
+        return True
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return param.ndim in formats and param.is_contiguous(memory_format=formats[param.ndim])

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import REAL_TYPE
+from glideslope.formulas.field import without_normal_part
 from glideslope.formulas.orthogonality import frobenius, per_matrix
 from glideslope.formulas.rounding import zero_where_not_finite_
 from glideslope.optim.bucket import Bucket
@@ -32,12 +33,16 @@ def heavy_ball(
     return (clean.add_(buffer, alpha=momentum) if nesterov else buffer), active
 
 
-def adam_moments(bucket: Bucket, G: Tensor, *, betas: tuple[float, float], eps: float) -> tuple[Tensor, Tensor]:
+def adam_moments(
+    bucket: Bucket, X: Tensor, G: Tensor, *, betas: tuple[float, float], eps: float
+) -> tuple[Tensor, Tensor]:
     """Adam's direction with one second moment per matrix, the mean square of its entries.
 
-    The direction has entries of size one, as Adam's, divided by √n: columns of size one.
+    The moments are of the gradient without its normal part, which does not vanish at a constrained optimum. The
+    direction has entries of size one, as Adam's, divided by √n: columns of size one.
     """
     clean, active = _finite_part(bucket, G)
+    clean.copy_(without_normal_part(X, clean))
     n, p = G.shape[-2:]
     real = REAL_TYPE[G.dtype]
     mean_square = frobenius(clean).square() / (n * p)

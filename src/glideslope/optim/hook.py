@@ -7,9 +7,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from glideslope.formulas.arguments import HALF_TYPES
+from glideslope.formulas.field import without_normal_part
+from glideslope.formulas.orthogonality import per_matrix
+from glideslope.formulas.rounding import zero_where_not_finite_
 from glideslope.optim.base import Group
 from glideslope.optim.bucket import Bucket
 from glideslope.optim.landing import LandingOptimizer, rule_of
+from glideslope.stiefel.views import as_matrices, copy_matrices_
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 
@@ -20,6 +25,7 @@ class Landing(LandingOptimizer):
     def __init__(self, optimizer: torch.optim.Optimizer, params: Any, defaults: Group) -> None:
         self._before: dict[Tensor, Tensor] = {}
         self._proposed: dict[Tensor, Tensor] = {}
+        self._lent: dict[Tensor, tuple[Tensor, Tensor, Tensor]] = {}
         super().__init__(params, {**defaults, "maximize": False})
         stepped = {param for group in optimizer.param_groups for param in group["params"]}
         for group in self.param_groups:
@@ -50,11 +56,29 @@ class Landing(LandingOptimizer):
 
     @torch.no_grad()
     def _remember(self) -> None:
-        for param in self._constrained():
-            if param not in self._before:
-                self._before[param] = torch.empty_like(param)
-                self._proposed[param] = torch.empty_like(param)
-            self._before[param].copy_(param)
+        for group in self.param_groups:
+            for param in group["params"] if group["orthogonal"] else []:
+                if param not in self._before:
+                    self._before[param] = torch.empty_like(param)
+                    self._proposed[param] = torch.empty_like(param)
+                self._before[param].copy_(param)
+                if param.grad is not None:
+                    self._lend_tangent_gradient(param, group["view"])
+
+    def _lend_tangent_gradient(self, param: Tensor, view: str) -> None:
+        """Let the optimizer see the gradient without its normal part, which per-entry scaling would mix in.
+
+        A matrix whose gradient is not finite is shown zero, so that the optimizer's moments survive it.
+        """
+        compute_type = torch.float32 if param.dtype in HALF_TYPES else param.dtype
+        assert param.grad is not None
+        G = as_matrices(param.grad.to(compute_type), view, strides_of=param)
+        finite = torch.isfinite(G.sum(dim=(-2, -1)))
+        clean = zero_where_not_finite_(G.clone()) * per_matrix(finite)
+        X = as_matrices(param.detach().to(compute_type), view, strides_of=param)
+        lent = copy_matrices_(torch.empty_like(param), without_normal_part(X, clean), view)
+        self._lent[param] = (param.grad, lent, finite)
+        param.grad = lent
 
     @torch.no_grad()
     def _land(self) -> None:
@@ -62,12 +86,21 @@ class Landing(LandingOptimizer):
             torch.sub(self._before[param], param, out=self._proposed[param])
             param.copy_(self._before[param])
         self.step()
+        for param, (given, lent, _) in self._lent.items():
+            if param.grad is lent:  # a closure may have made a new one
+                param.grad = given
+        self._lent.clear()
 
     def _gradient_of(self, param: Tensor) -> Tensor | None:
-        return None if param.grad is None else self._proposed[param]
+        return None if param.grad is None else self._proposed.get(param)
 
-    def _estimate(self, bucket: Bucket, G: Tensor, group: Group) -> tuple[Tensor, float | Tensor, Tensor | None]:
-        return G, 1.0, None
+    def _estimate(
+        self, bucket: Bucket, X: Tensor, G: Tensor, group: Group
+    ) -> tuple[Tensor, float | Tensor, Tensor | None]:
+        if not all(param in self._lent for param in bucket.params):
+            return G, 1.0, None
+        finite = torch.cat([self._lent[param][2].reshape(-1) for param in bucket.params])
+        return G, 1.0, finite if G.ndim == 3 else finite.squeeze(0)
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         pass
@@ -87,27 +120,28 @@ def attach_landing(
     optimizer: AnyOptimizer,
     params: Any,
     *,
-    attraction: float = 1.0,
+    attraction: float = 0.5,
     safe_radius: float = 0.5,
     safeguard: str | None = "lemma",
-    metric: str = "canonical",
+    metric: str = "euclidean",
     normal_step: str = "landing",
     foreach: bool | None = None,
 ) -> AnyOptimizer:
     r"""Make any torch optimizer keep `params` orthonormal: its proposed update D becomes a landing step.
 
-    After each of its steps the parameters go back, and take X - min(1, η(X)) (T(D) + λ X (X^H X - I)) instead,
-    with T(D) the tangent part of D. Returns the same optimizer; `optimizer.landing` has `diagnostics()` and
-    `detach()`.
+    During its step the optimizer sees the gradient without its normal part. Afterwards the parameters go back,
+    and take X - min(1, η(X)) (T(D) + λ X (X^H X - I)) instead, with T(D) the tangent part of D. Returns the same
+    optimizer; `optimizer.landing` has `diagnostics()` and `detach()`.
 
     Args:
         optimizer: Any torch.optim.Optimizer that steps `params`.
         params: Parameters, named parameters, or groups with a `view` (as from gs.param_groups; free ones are
             left to the optimizer).
-        attraction: Weight λ > 0 of the pull towards the manifold per step.
+        attraction: Weight λ > 0 of the pull towards the manifold per step; ½ is one Newton-Schulz step, and
+            more would cap every update at 1/(2λ) of its length.
         safe_radius: Radius ε in (0, 1) of the safe region.
         safeguard: "lemma", "exact" or None.
-        metric: "canonical" or "euclidean".
+        metric: "euclidean", the tangent part as it is, or "canonical", half of it outside of span(X).
         normal_step: "landing", "newton-schulz" or "polar".
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
     """

@@ -21,13 +21,18 @@ class LandingOptimizer(StiefelOptimizer):
     """Steps of `glideslope.formulas.landing_step` along whatever gradient estimate a subclass makes."""
 
     def _step_bucket(self, bucket: Bucket, group: Group) -> None:
-        G = bucket.gradients()
-        if group["maximize"]:
-            G = -G
-        estimate, step_size, active = self._estimate(bucket, G, group)
-        land(bucket, estimate, step_size, rule_of(group), active)
+        X, G = bucket.points(), bucket.gradients()
+        G = -G if group["maximize"] else G
+        estimate, step_size, active = self._estimate(bucket, X, G, group)
+        outcome = take_step(
+            X, estimate, step_size, rule_of(group), out=X, workspace=bucket.scratch("workspace"), active=active
+        )
+        for name in COUNTERS:
+            bucket.numbers(name, torch.int64).add_(getattr(outcome, name))
 
-    def _estimate(self, bucket: Bucket, G: Tensor, group: Group) -> tuple[Tensor, float | Tensor, Tensor | None]:
+    def _estimate(
+        self, bucket: Bucket, X: Tensor, G: Tensor, group: Group
+    ) -> tuple[Tensor, float | Tensor, Tensor | None]:
         """The gradient estimate, the step size along it, and which matrices may move."""
         raise NotImplementedError
 
@@ -35,16 +40,6 @@ class LandingOptimizer(StiefelOptimizer):
 def rule_of(group: Group) -> StepRule:
     """The landing options of a group."""
     return StepRule(**{option: group[option] for option in LandingOptions})
-
-
-def land(
-    bucket: Bucket, estimate: Tensor, step_size: float | Tensor, rule: StepRule, active: Tensor | None = None
-) -> None:
-    """One landing step of a bucket's points in place, counted in its state."""
-    X = bucket.points()
-    outcome = take_step(X, estimate, step_size, rule, out=X, workspace=bucket.scratch("workspace"), active=active)
-    for name in COUNTERS:
-        bucket.numbers(name, torch.int64).add_(getattr(outcome, name))
 
 
 class LandingSGD(LandingOptimizer):
@@ -109,7 +104,9 @@ class LandingSGD(LandingOptimizer):
         check_sgd_options(group)
         rule_of(group)
 
-    def _estimate(self, bucket: Bucket, G: Tensor, group: Group) -> tuple[Tensor, float | Tensor, Tensor | None]:
+    def _estimate(
+        self, bucket: Bucket, X: Tensor, G: Tensor, group: Group
+    ) -> tuple[Tensor, float | Tensor, Tensor | None]:
         if not group["momentum"]:
             return G, learning_rate(group), None
         estimate, active = heavy_ball(
@@ -124,9 +121,10 @@ class LandingSGD(LandingOptimizer):
 class LandingAdam(LandingOptimizer):
     r"""Landing along Adam's direction, with one second moment per constrained matrix.
 
-    The direction M / √v has entries of size one, so a column turns by about lr √n a step and lr means what it
-    means for Adam; the attraction acts in the same units, λ lr √n. Free parameters (orthogonal=False) follow
-    torch.optim.AdamW.
+    The moments are of the gradient without its normal part, G - X sym(X^H G). The direction M / √v has entries of
+    size one, so lr means what it means for Adam: a column turns by about lr √n a step in the Euclidean metric, half
+    of that in the canonical one; the attraction acts in the same units, λ lr √n. Free parameters
+    (orthogonal=False) follow torch.optim.AdamW.
 
     Args:
         params: Parameters, named parameters or groups; tensors of 2 dimensions are matrices, of 3 batches of them.
@@ -181,8 +179,10 @@ class LandingAdam(LandingOptimizer):
         check_adam_options(group)
         rule_of(group)
 
-    def _estimate(self, bucket: Bucket, G: Tensor, group: Group) -> tuple[Tensor, float | Tensor, Tensor | None]:
-        estimate, active = adam_moments(bucket, G, betas=group["betas"], eps=group["eps"])
+    def _estimate(
+        self, bucket: Bucket, X: Tensor, G: Tensor, group: Group
+    ) -> tuple[Tensor, float | Tensor, Tensor | None]:
+        estimate, active = adam_moments(bucket, X, G, betas=group["betas"], eps=group["eps"])
         return estimate, learning_rate(group) * G.shape[-2] ** 0.5, active
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:

@@ -1,4 +1,4 @@
-"""RiemannianSGD, the paper's baseline (8): the Riemannian gradient and a retraction in every step."""
+"""RiemannianSGD, the paper's baseline, (3) and (9): the Riemannian gradient and a retraction in every step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ LONGEST_STEP = 20.0
 
 
 class RiemannianSGD(StiefelOptimizer):
-    r"""Riemannian SGD, eq. (8): X <- R(X, -lr grad f(X)), with momentum on the Euclidean gradient.
+    r"""Riemannian SGD, eq. (9) and, with the full gradient, (3): X <- R(X, -lr grad f(X)).
+
+    Momentum acts on the Euclidean gradient, as in LandingSGD.
 
     Args:
         params: Parameters, named parameters or groups, as for LandingSGD.
@@ -34,7 +36,8 @@ class RiemannianSGD(StiefelOptimizer):
         nesterov: Nesterov's momentum.
         retraction: "qr", "polar", "cayley" or "exponential".
         metric: "canonical" or "euclidean".
-        safe_radius: How far from orthonormal a matrix may start.
+        safe_radius: How far from orthonormal a matrix may start; at most 0.05 for "cayley" and "exponential",
+            which do not mend it.
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
     """
@@ -76,6 +79,11 @@ class RiemannianSGD(StiefelOptimizer):
         check_option("retraction", group["retraction"], tuple(RETRACTIONS))
         check_option("metric", group["metric"], METRICS)
         check_radius(group["safe_radius"])
+
+    def _start_radius(self, group: Group) -> float:
+        # Cayley and exponential keep X^H X as it is: what is off at the start stays off.
+        mends = group["retraction"] in ("qr", "polar")
+        return float(group["safe_radius"]) if mends else min(group["safe_radius"], 0.05)
 
     def _step_bucket(self, bucket: Bucket, group: Group) -> None:
         X, G = bucket.points(), bucket.gradients()

@@ -44,7 +44,7 @@ def random_stiefel(
         device = generator.device
     wide = dtype if dtype in FACTORED_TYPES else torch.complex64 if dtype.is_complex else torch.float32
     gaussian = torch.randn((*batch, n, p), generator=generator, dtype=wide, device=device)
-    return qr_retraction(gaussian, torch.zeros_like(gaussian)).to(dtype)
+    return qr_retraction(gaussian, torch.zeros_like(gaussian)).to(dtype).contiguous()
 
 
 def project(X: Tensor) -> Tensor:

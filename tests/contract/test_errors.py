@@ -191,3 +191,18 @@ def test_a_detached_optimizer_can_be_attached_again():
     gs.attach_landing(optimizer, params, safe_radius=0.2)
     feed(optimizer, params, random_gradients(params, 3))
     assert optimizer.landing.param_groups[0]["safe_radius"] == 0.2
+
+
+def test_an_attached_optimizer_whose_step_raises_leaves_gradient_and_parameter_as_they_were():
+    class Failing(torch.optim.SGD):
+        def step(self, closure=None):
+            raise RuntimeError("out of memory")
+
+    (X,) = parameters([(6, 3)])
+    start, (gradient,) = X.detach().clone(), random_gradients([X], 1)[0]
+    optimizer = gs.attach_landing(Failing([X], lr=0.1), [X])
+    X.grad = gradient
+    given = gradient.clone()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        optimizer.step()
+    assert_same([X, X.grad], [start, given])

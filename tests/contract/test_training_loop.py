@@ -193,15 +193,16 @@ def test_a_closure_reused_for_many_steps_lowers_the_loss(make):
     assert min(losses[-3:]) < 0.9 * losses[0]
 
 
+@pytest.mark.parametrize("set_to_none", [True, False])
 @of(ALL)
-def test_steps_with_a_closure_equal_steps_without(make):
+def test_steps_with_a_closure_equal_steps_without(make, set_to_none):
     """The closure replaces .grad while the step is under way; what it wrote is used, and still there afterwards."""
     A = random_matrix(6, 6, generator=seeded(1))
     with_closure, without = parameters([(6, 3)])[0], parameters([(6, 3)])[0]
     first, second = make([with_closure], lr=0.02), make([without], lr=0.02)
 
     def closure():
-        first.zero_grad()
+        first.zero_grad(set_to_none)
         loss = ((A @ with_closure) ** 4).sum()
         loss.backward()
         return loss

@@ -162,3 +162,40 @@ def test_long_coherent_columns_do_not_break_the_guarantee(metric):
     for scale in (1e3, 1e6, 1e9):
         new = gs.formulas.landing_step(X, X * scale, step_size=1e3, metric=metric)
         assert exact_distance(new) <= 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("safeguard", SAFEGUARDS)
+@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
+def test_no_step_size_however_large_leaves_the_region(normal_step, safeguard, dtype, generator):
+    """Also where the norm of the field underflows, or the gradient's share of the step is near the smallest number."""
+    for shape in [(1, 1), (2, 1), (3, 2)]:
+        for radius in (0.01, 0.5, 0.9):
+            X = point_at_distance(*shape, 0.7 * radius, batch=(40,), dtype=dtype, generator=generator)
+            M = literal.sym(random_matrix(40, shape[1], shape[1], dtype=dtype, generator=generator))
+            for direction in (random_matrix(*X.shape, dtype=dtype, generator=generator), X @ M):
+                for scale in (1e-25, 1.0, 1e30, 1e37):
+                    for step_size in (1e15, 1e30):
+                        for attraction in (1e-3, 1.0):
+                            new = gs.formulas.landing_step(
+                                X,
+                                scale * direction,
+                                step_size=step_size,
+                                attraction=attraction,
+                                safe_radius=radius,
+                                normal_step=normal_step,
+                                safeguard=safeguard,
+                            )
+                            worst = exact_distance(new).max()
+                            assert worst <= radius + 4 * torch.finfo(dtype).eps, (shape, radius, scale, step_size)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2)])
+@pytest.mark.parametrize("radius", [0.5, 0.99])
+def test_an_exact_step_right_across_the_safe_region_does_not_leave_it_by_rounding(shape, radius, generator):
+    """The terms of the quartic are hundreds of times larger than their sum when a step crosses the whole region."""
+    X = point_at_distance(*shape, 0.0, batch=(500,), dtype=torch.float32, generator=generator)
+    G = random_matrix(*X.shape, dtype=torch.float32, generator=generator)
+    for _ in range(3):
+        X = gs.formulas.landing_step(X, G, step_size=1e6, safe_radius=radius, safeguard="exact", metric="euclidean")
+        assert exact_distance(X).max() <= radius + 4 * torch.finfo(torch.float32).eps

@@ -16,7 +16,7 @@ from glideslope.formulas.arguments import REAL_TYPE
 
 
 def drift_rate(X: Tensor, metric: str = "canonical") -> float:
-    """R with ‖sym(X^H T)‖ <= r ‖X^H G‖ for the computed tangent part T.
+    """The r with ‖sym(X^H T)‖ <= r ‖X^H G‖ for the computed tangent part T.
 
     Sums of n and p terms lose up to one unit rounding per term: half of that was measured, for columns of one
     repeated value and p <= 16; random columns lose about five units whatever n. The Euclidean T is twice as long.
@@ -36,10 +36,13 @@ def reduced_rounding(X: Tensor) -> float:
     return 2.0**-8
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def product_precision() -> str:
     """The setting of torch for float32 products, read once by a compiled step."""
     return torch.get_float32_matmul_precision()
+
+
+# What torch.compiler.assume_constant_result sets; calling that would import the compiler.
+product_precision._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def distance_margin(X: Tensor) -> float:

@@ -35,7 +35,7 @@ shift = gs.random_stiefel(FEATURES, TRUE_RANK) * true_sizes @ gs.random_stiefel(
 model = OrthonormalAdapter(layer, RANK)
 gs.orthogonalize_(model, ["U", "V"])
 optimizer = torch.optim.AdamW([model.U, model.V, model.s], lr=0.03, weight_decay=0)
-gs.attach_landing(optimizer, [model.U, model.V], attraction=0.5)
+gs.attach_landing(optimizer, [model.U, model.V])
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
 for step in range(1, STEPS + 1):
     x = torch.randn(BATCH, FEATURES)

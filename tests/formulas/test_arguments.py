@@ -76,3 +76,14 @@ formulas = gs.formulas
 def test_bad_input_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_arguments_may_be_given_by_name_in_any_order(dtype):
+    Y = (X / 3).to(dtype)
+    assert torch.equal(formulas.gram(X=Y), formulas.gram(Y))
+    assert torch.equal(
+        formulas.landing_field(attraction=0.3, G=Y + 1, X=Y), formulas.landing_field(Y, Y + 1, attraction=0.3)
+    )
+    with pytest.raises(TypeError, match="X"):
+        formulas.gram()

@@ -47,6 +47,15 @@ def test_outside_the_safe_region_nothing_is_certified(distance):
     assert gs.formulas.exact_safeguard_step(X, X, safe_radius=0.5) == 0
 
 
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_half_precision_numbers_are_compared_with_the_radius_in_float32(half):
+    """Their own rounding would let a distance of 0.7 pass for one of 0.5."""
+    assert lemma(0.51, 1.0, dtype=half) == 0
+    assert lemma(0.5, 1.0, dtype=half) == 0.5
+    assert lemma(0.25, 3.0, dtype=half) == lemma(0.25, 3.0, dtype=torch.float32).to(half)
+    assert lemma(0.5, 1.0, dtype=half).dtype == half
+
+
 @pytest.mark.parametrize("field_norm", [1e-38, 1e-30, 1e30, 3e38])
 def test_no_norm_of_float32_makes_the_step_nan_or_zero(field_norm):
     step = lemma(0.2, field_norm, dtype=torch.float32)

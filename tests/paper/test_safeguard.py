@@ -170,7 +170,7 @@ def test_long_coherent_columns_do_not_break_the_guarantee(metric):
 def test_no_step_size_however_large_leaves_the_region(normal_step, safeguard, dtype, generator):
     """Also where the norm of the field underflows, or the gradient's share of the step is near the smallest number."""
     for shape in [(1, 1), (2, 1), (3, 2)]:
-        for radius in (0.01, 0.5, 0.9):
+        for radius in (0.01, 0.9):
             X = point_at_distance(*shape, 0.7 * radius, batch=(40,), dtype=dtype, generator=generator)
             M = literal.sym(random_matrix(40, shape[1], shape[1], dtype=dtype, generator=generator))
             for direction in (random_matrix(*X.shape, dtype=dtype, generator=generator), X @ M):

@@ -37,7 +37,7 @@ class Landing(LandingOptimizer):
                     )
         self._optimizer = optimizer
         self._handles = [
-            optimizer.register_step_pre_hook(lambda *_: self._remember()),
+            optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(lambda *_: self._land()),
         ]
 
@@ -54,16 +54,45 @@ class Landing(LandingOptimizer):
     def _constrained(self) -> list[Tensor]:
         return [param for group in self.param_groups if group["orthogonal"] for param in group["params"]]
 
+    def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for param in self._constrained():
+            if param not in self._before:
+                self._before[param] = torch.empty_like(param)
+                self._proposed[param] = torch.empty_like(param)
+            self._before[param].copy_(param.detach())
+        self._lend()
+        # A step's arguments begin with the optimizer itself, then its closure.
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            return None
+
+        def lending_closure() -> Any:
+            self._take_back()
+            loss = closure()
+            self._lend()
+            return loss
+
+        return (args[0], lending_closure, *args[2:]), {k: v for k, v in kwargs.items() if k != "closure"}
+
     @torch.no_grad()
-    def _remember(self) -> None:
+    def _lend(self) -> None:
         for group in self.param_groups:
             for param in group["params"] if group["orthogonal"] else []:
-                if param not in self._before:
-                    self._before[param] = torch.empty_like(param)
-                    self._proposed[param] = torch.empty_like(param)
-                self._before[param].copy_(param)
                 if param.grad is not None:
                     self._lend_tangent_gradient(param, group["view"])
+
+    def _take_back(self) -> None:
+        for param, (given, _, _) in self._lent.items():
+            param.grad = given
+        self._lent.clear()
+
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Put parameters and gradients back as they were before a step that did not finish."""
+        for param in self._constrained():
+            if param in self._before:
+                param.copy_(self._before[param])
+        self._take_back()
 
     def _lend_tangent_gradient(self, param: Tensor, view: str) -> None:
         """Let the optimizer see the gradient without its normal part, which per-entry scaling would mix in.
@@ -86,10 +115,7 @@ class Landing(LandingOptimizer):
             torch.sub(self._before[param], param, out=self._proposed[param])
             param.copy_(self._before[param])
         self.step()
-        for param, (given, lent, _) in self._lent.items():
-            if param.grad is lent:  # a closure may have made a new one
-                param.grad = given
-        self._lent.clear()
+        self._take_back()
 
     def _gradient_of(self, param: Tensor) -> Tensor | None:
         return None if param.grad is None else self._proposed.get(param)
@@ -106,8 +132,20 @@ class Landing(LandingOptimizer):
         pass
 
 
-class RefusesCopies:
-    """An optimizer with landing attached: torch drops hooks in copies, which would lose the constraint silently."""
+class Attached:
+    """What an optimizer with landing attached adds to its own class."""
+
+    landing: Landing
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        """The optimizer's step; if it raises, the constrained parameters and their gradients are as before."""
+        try:
+            return super().step(*args, **kwargs)  # type: ignore[misc]
+        except BaseException:
+            self.landing.undo()
+            raise
+
+    step.hooked = True  # type: ignore[attr-defined] # the step it calls runs torch's hooks; once is enough
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
@@ -159,5 +197,5 @@ def attach_landing(
     }
     optimizer.landing = Landing(optimizer, params, options)  # type: ignore[attr-defined]
     kind = type(optimizer)
-    optimizer.__class__ = type(kind.__name__, (RefusesCopies, kind), {"__module__": kind.__module__})
+    optimizer.__class__ = type(kind.__name__, (Attached, kind), {"__module__": kind.__module__})
     return optimizer

@@ -190,7 +190,8 @@ def take_step(
     if rule.safeguard == "exact":
         slope, field_gram = (F @ X.mH, F @ F.mH) if square else (X.mH @ F, F.mH @ F)
         exact = largest_quartic_step(at.Delta, slope, field_gram, reach * (1 - quartic_margin(X)), at_least=bound)
-        bound = torch.where(field_norm > 1e4 * floor, torch.maximum(bound, exact), bound)
+        # Beyond 1/(2λ) the attraction alone would overshoot the manifold, inside the region as that may be.
+        bound = torch.where(field_norm > 1e4 * floor, torch.maximum(bound, exact), bound).minimum(cap)
     if rule.normal_step == "polar":
         # Only drift lowers the eigenvalues of the Gram matrix: from 1 - ε to (1 - ε)/2 at most.
         bound = torch.minimum(bound, (1 - rule.safe_radius) / (4 * at.drift))

@@ -8,7 +8,7 @@ from literal import exact_distance, point_at_distance, random_matrix
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import glideslope as gs
-from glideslope.formulas.normal import newton_schulz_radius
+from glideslope.formulas.normal import largest_eigenvalue_bound, newton_schulz_radius
 from glideslope.formulas.rounding import drift_rate
 from glideslope.formulas.step import StepRule, take_step
 
@@ -141,6 +141,26 @@ def test_recovery_from_far_away_reaches_the_manifold_and_is_never_nan(shape, sca
         X = gs.formulas.landing_step(X, G * 0, step_size=0.1, normal_step=normal_step)
         assert torch.isfinite(X).all()
     assert exact_distance(X) < 1e-3
+
+
+@pytest.mark.parametrize("p", [1, 2, 7])
+def test_the_eigenvalue_bound_of_the_recovery_is_a_bound_and_tight_at_its_extremes(p, generator):
+    for X in (random_matrix(20, 9, p, generator=generator), 1e-4 * random_matrix(20, 9, p, generator=generator)):
+        S = X.mH @ X
+        bound = largest_eigenvalue_bound(S, gs.formulas.distance(X))
+        assert (bound >= torch.linalg.eigvalsh(S)[:, -1] - 1e-7).all()  # the root of a rounding
+    for S in (0.3 * torch.eye(p), torch.diag(torch.tensor([2.0] + [0.0] * (p - 1)))):
+        bound = largest_eigenvalue_bound(S, literal.norm(S - torch.eye(p)))
+        assert bound == pytest.approx(torch.linalg.eigvalsh(S)[-1].item(), abs=1e-3)
+
+
+@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
+def test_recovery_from_almost_zero_does_not_shrink_a_matrix_of_many_columns(normal_step, generator):
+    """There d is √p, which says nothing of the norm of X: dividing by it would end at zero."""
+    X = 1e-3 * point_at_distance(120, 100, 0.0, dtype=torch.float32, generator=generator)
+    for _ in range(30):
+        X = gs.formulas.landing_step(X, torch.zeros_like(X), step_size=0.5, normal_step=normal_step)
+    assert exact_distance(X) < 1e-4
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])

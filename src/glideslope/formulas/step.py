@@ -264,7 +264,7 @@ def _scaled_field(
         coefficient, K_G = K_X * tangent, K_G * tangent
     if rule.normal_step == "landing":
         # I - (α I - β S) = (1 - α + β) I + β Δ
-        alpha, beta = recovery_weights(at.distance)
+        alpha, beta = recovery_weights(at.S, at.distance)
         on_identity = (1 - alpha + beta).masked_fill(at.outside.logical_not(), 0)
         on_residual = torch.where(at.outside, beta, attraction)
         coefficient.addcmul_(at.Delta, per_matrix(on_residual))

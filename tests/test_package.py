@@ -38,12 +38,6 @@ def test_importing_glideslope_loads_nothing_beyond_torch_and_numpy():
     assert loaded - {"glideslope"} <= modules_after("import torch, numpy")
 
 
-def test_importing_glideslope_takes_at_most_a_fifth_of_a_second_more_than_torch():
-    code = "import time, torch\nstart = time.perf_counter()\nimport glideslope\nprint(time.perf_counter() - start)"
-    attempts = (float(run_python(code)) for _ in range(3))  # a busy machine may disturb one of them
-    assert any(seconds < 0.2 for seconds in attempts)
-
-
 def test_the_version_is_that_of_the_distribution():
     assert gs.__version__ == importlib.metadata.version("glideslope")
 

@@ -122,9 +122,12 @@ class Stack(Bucket):
         if not self.half:
             return self._matrices(torch.stack(self.params, out=self._scratch("points")))
         masters = self._entry("master", self.params)
-        given = torch.stack(self.params)
-        # Where a parameter is no longer its master rounded, it was changed from outside: follow it.
-        masters.copy_(torch.where(given == masters.to(given.dtype), masters, given.to(masters.dtype)))
+        given = torch.stack(self.params).to(masters.dtype)
+        # Where a parameter is further from its master than rounding, it was changed from outside: follow it. (Not by
+        # comparing with the master rounded: a compiler may leave out the rounding.)
+        half = torch.finfo(self.params[0].dtype)
+        unchanged = (given - masters).abs() <= half.eps * given.abs() + half.tiny
+        masters.copy_(torch.where(unchanged, masters, given))
         return self._matrices(masters)
 
     def gradients(self) -> Tensor:

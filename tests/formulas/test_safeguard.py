@@ -69,6 +69,11 @@ def test_a_negative_pull_uses_the_conjugate_root():
     assert largest_quadratic_step(pull, norm, slack) == pytest.approx(0.25e-8, rel=1e-12)
 
 
+def test_a_negative_slack_counts_as_none():
+    pull, norm, slack = (torch.tensor(v, dtype=torch.float64) for v in (1.5, 2.0, -0.5))
+    assert largest_quadratic_step(pull, norm, slack) == 2 * 1.5 / 4
+
+
 def quartic_root(X, F, safe_radius):
     """Smallest positive root of ‖Δ - 2 η sym(X^H F) + η² F^H F‖² - ε² by NumPy's companion matrix."""
     Delta, P, Q = literal.residual(X), -2 * literal.sym(X.mH @ F), F.mH @ F

@@ -193,7 +193,8 @@ def test_no_step_size_however_large_leaves_the_region(normal_step, safeguard, dt
 @pytest.mark.parametrize("shape", [(2, 1), (2, 2)])
 @pytest.mark.parametrize("radius", [0.5, 0.99])
 def test_an_exact_step_right_across_the_safe_region_does_not_leave_it_by_rounding(shape, radius, generator):
-    """The terms of the quartic are hundreds of times larger than their sum when a step crosses the whole region."""
+    """Beyond the cap 1/(2 λ) a step may cross the whole region; there the terms of the quartic are hundreds of
+    times larger than their sum."""
     X = point_at_distance(*shape, 0.0, batch=(500,), dtype=torch.float32, generator=generator)
     G = random_matrix(*X.shape, dtype=torch.float32, generator=generator)
     for _ in range(3):

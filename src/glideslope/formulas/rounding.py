@@ -50,11 +50,6 @@ def distance_margin(X: Tensor) -> float:
     return 2 * drift_rate(X) + torch.finfo(X.dtype).eps * math.sqrt(X.shape[-1])
 
 
-def quartic_margin(X: Tensor) -> float:
-    """Relative error of a distance that the quartic of the exact safeguard gives, whose terms add up to 360 ε²."""
-    return 128 * torch.finfo(X.dtype).eps
-
-
 def overflow_free_norm(M: Tensor) -> Tensor:
     """Frobenius norm of each matrix, accumulated in float64 where the device has it."""
     wide = torch.complex128 if M.is_complex() else torch.float64

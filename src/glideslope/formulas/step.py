@@ -39,7 +39,6 @@ from glideslope.formulas.rounding import (
     distance_margin,
     drift_rate,
     overflow_free_norm,
-    quartic_margin,
     zero_where_not_finite_,
 )
 from glideslope.formulas.safeguard import is_outside, largest_quadratic_step, largest_quartic_step
@@ -189,7 +188,7 @@ def take_step(
     bound = torch.minimum(largest_quadratic_step(pull - at.drift, field_norm, slack), cap)
     if rule.safeguard == "exact":
         slope, field_gram = (F @ X.mH, F @ F.mH) if square else (X.mH @ F, F.mH @ F)
-        exact = largest_quartic_step(at.Delta, slope, field_gram, reach * (1 - quartic_margin(X)), at_least=bound)
+        exact = largest_quartic_step(at.Delta, slope, field_gram, reach, at_least=bound)
         # Beyond 1/(2λ) the attraction alone would overshoot the manifold, inside the region as that may be.
         bound = torch.where(field_norm > 1e4 * floor, torch.maximum(bound, exact), bound).minimum(cap)
     if rule.normal_step == "polar":
@@ -265,7 +264,7 @@ def _scaled_field(
     if rule.normal_step == "landing":
         # I - (α I - β S) = (1 - α + β) I + β Δ
         alpha, beta = recovery_weights(at.S, at.distance)
-        on_identity = (1 - alpha + beta).masked_fill(at.outside.logical_not(), 0)
+        on_identity = 1 - alpha + beta  # zero inside, where (α, β) = (1.5, 0.5)
         on_residual = torch.where(at.outside, beta, attraction)
         coefficient.addcmul_(at.Delta, per_matrix(on_residual))
         coefficient.diagonal(dim1=-2, dim2=-1).add_(on_identity.unsqueeze(-1))

@@ -26,6 +26,22 @@ formulas = gs.formulas
             r"G must have the type.*float32.*float64",
         ),
         (
+            lambda: formulas.landing_field(X, X.to("meta"), attraction=1.0),
+            r"G must have the type and device of X, .*cpu; got .*meta",
+        ),
+        (
+            lambda: formulas.riemannian_gradient(X, X, metric="flat"),
+            r"metric.*'canonical', 'euclidean'; got 'flat'",
+        ),
+        (
+            lambda: formulas.skew_field(X, torch.zeros(4, 4), attraction=-1.0),
+            r"attraction must be finite and > 0; got -1\.0",
+        ),
+        (
+            lambda: formulas.skew_field(X, [[0.0]], attraction=1.0),
+            r"A must be a torch\.Tensor.*list",
+        ),
+        (
             lambda: formulas.landing_field(X, X, attraction=-1.0),
             r"attraction must be finite and > 0; got -1\.0",
         ),
@@ -46,6 +62,10 @@ formulas = gs.formulas
             r"attraction.*got 0\.0",
         ),
         (
+            lambda: formulas.safeguard_step(X[0, 0], X[0, 0], attraction=1.0, safe_radius=0.0),
+            r"safe_radius.*\(0, 1\); got 0\.0",
+        ),
+        (
             lambda: formulas.safeguard_step(X[0, 0], X[0, 0], attraction=1.0, safe_radius=1.0),
             r"safe_radius.*\(0, 1\); got 1\.0",
         ),
@@ -59,6 +79,8 @@ formulas = gs.formulas
             r"step_size must be finite and >= 0; got -1\.0",
         ),
         (lambda: formulas.landing_step(X, X, step_size=float("nan")), r"step_size.*got nan"),
+        (lambda: formulas.landing_step(X, X, step_size=float("inf")), r"step_size.*got inf"),
+        (lambda: formulas.landing_step(X, X, step_size=True), r"step_size.*got True"),
         (lambda: formulas.landing_step(X, X, step_size="auto"), r"step_size.*got 'auto'"),
         (
             lambda: formulas.landing_step(X, X, step_size=torch.ones(3)),

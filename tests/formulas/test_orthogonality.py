@@ -47,7 +47,14 @@ def test_a_point_of_pymanopts_manifold_is_at_distance_zero():
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 def test_half_precision_is_computed_in_float32_and_returned_in_its_own_type(half, generator):
     X = random_matrix(200, 4, dtype=torch.float32, generator=generator).to(half)
-    for formula in (gs.formulas.gram, gs.formulas.distance, gs.formulas.penalty_gradient):
+    formulas = gs.formulas
+    for formula in (
+        formulas.gram,
+        formulas.residual,
+        formulas.distance,
+        formulas.penalty,
+        formulas.penalty_gradient,
+    ):
         assert formula(X).dtype == half
         torch.testing.assert_close(formula(X), formula(X.float()).to(half), rtol=0, atol=0)
 

@@ -221,6 +221,11 @@ def test_the_exponential_agrees_with_geoopt_and_pymanopt_where_the_metrics_agree
     assert_same(exponential_retraction(X, Z), in_numpy(pymanopt.manifolds.Stiefel(*shape[-2:]).exp, X, Z))
 
 
+def test_the_exponential_of_a_direction_that_is_not_quite_tangent_is_still_orthonormal(generator):
+    X, Z = point_and_tangent((9, 3), torch.float64, generator, norm=1.5)
+    assert distance(exponential_retraction(X, Z + 1e-3 * X)) <= rounding(torch.float64)
+
+
 def test_the_exponential_follows_a_geodesic_of_constant_speed(generator):
     X, Z = point_and_tangent((9, 3), torch.float64, generator, norm=2.0)
     W = torch.from_numpy(skew_operator(X.numpy(), Z.numpy()))

@@ -169,3 +169,24 @@ def test_the_inverse_square_root_is_exact_on_its_whole_interval(dtype, radius):
     ours = inverse_square_root(torch.diag(eigenvalues).to(dtype), radius).diagonal().real.double()
     error = (ours * eigenvalues.sqrt() - 1).abs().max()
     assert error < 8 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("metric", ["canonical", "euclidean"])
+@pytest.mark.parametrize("shape", [(5, 5), (9, 4), (5, 1)])
+def test_on_the_boundary_a_landing_step_is_the_plain_formula_too(shape, metric, generator):
+    """Where only the pull is left to pay for the step, the gradient is still followed."""
+    X, G = start(shape, torch.float64, generator, distance=0.5)
+    expected = literal.landing_step(X, G, 10.0, 1.0, 0.5, metric)
+    torch.testing.assert_close(
+        gs.formulas.landing_step(X, G, step_size=10.0, metric=metric), expected, rtol=0, atol=1e-6
+    )
+    tangent = gs.formulas.landing_field(X, G, attraction=1.0, metric=metric) - gs.formulas.penalty_gradient(X)
+    assert (literal.inner(expected - X, tangent) < -1e-3 * literal.norm(tangent)).all()
+
+
+def test_a_tensor_of_step_sizes_broadcasts_to_the_batch(generator):
+    X, G = start((2, 3, 9, 4), torch.float64, generator)
+    expected = gs.formulas.landing_step(X, G, step_size=0.03)
+    for shape in [(), (1,), (3,), (1, 3), (2, 1)]:
+        sizes = torch.full(shape, 0.03, dtype=torch.float64)
+        torch.testing.assert_close(gs.formulas.landing_step(X, G, step_size=sizes), expected)

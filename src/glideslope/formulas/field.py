@@ -63,7 +63,7 @@ def riemannian_gradient(X: Tensor, G: Tensor, *, metric: str = "canonical") -> T
 
 
 def without_normal_part(X: Tensor, G: Tensor) -> Tensor:
-    """G - X sym(X^H G), which has the tangent part of G at any X, and on the manifold is tangent. Two products."""
+    """G - X sym(X^H G): tangent on the manifold, with the canonical tangent part of G at any X. Two products."""
     return G - X @ sym(X.mH @ G)
 
 

@@ -12,6 +12,9 @@ OPTIONS = [
     pytest.param(gs.LandingSGD, {"safeguard": "exact", "normal_step": "polar"}, marks=pytest.mark.slow),
     (gs.LandingAdam, {}),
     pytest.param(gs.PenaltySGD, {"momentum": 0.9}, marks=pytest.mark.slow),
+    pytest.param(gs.RiemannianSGD, {"momentum": 0.9}, marks=pytest.mark.slow),
+    pytest.param(gs.RiemannianSGD, {"retraction": "polar"}, marks=pytest.mark.slow),
+    pytest.param(gs.RiemannianSGD, {"retraction": "cayley"}, marks=pytest.mark.slow),
 ]
 
 
@@ -51,6 +54,25 @@ def test_a_compiled_step_is_one_graph_equals_eager_and_follows_a_tensor_lr(optim
                 group["lr"].fill_(0.1 / k)
             step()
     assert counter.frame_count == 1
+    for ours, expected in zip(params, eager_params, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("optimizer_class", "options"),
+    [(gs.LandingSGD, {"momentum": 0.9}), pytest.param(gs.LandingAdam, {}, marks=pytest.mark.slow)],
+)
+def test_the_first_step_can_be_a_compiled_one(optimizer_class, options):
+    torch._dynamo.reset()
+    eager_params, eager = build(optimizer_class, options)
+    params, optimizer = build(optimizer_class, options)
+    compiled_step = torch.compile(optimizer.step, fullgraph=True, backend="aot_eager")
+    for k in range(3):
+        set_gradients(eager_params, k)
+        set_gradients(params, k)
+        eager.step()
+        compiled_step()
     for ours, expected in zip(params, eager_params, strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 

@@ -84,6 +84,14 @@ def test_the_unitary_matrix_is_recovered(run):
     assert last_number(text, "distance") < 1e-3
 
 
+def test_saga_solves_ica_where_sgd_with_the_same_step_stalls(run):
+    text = run("07_saga_training_loop.py")
+    assert last_number(text, "gradient norm of SGD") > 1e-3
+    assert last_number(text, "gradient norm of SAGA") < 1e-5
+    assert last_number(text, "distance") < 1e-10
+    assert last_number(text, "crosstalk") < 0.1
+
+
 def test_every_example_is_tested_here():
     here = Path(__file__).read_text(encoding="utf-8")
     assert [path.name for path in sorted(EXAMPLES.glob("*.py")) if f'"{path.name}"' not in here] == []

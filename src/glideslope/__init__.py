@@ -3,22 +3,29 @@
 from importlib.metadata import version
 
 from glideslope import formulas, theory
-from glideslope.optim import LandingAdam, LandingSGD, PenaltySGD, RiemannianSGD, attach_landing
+from glideslope.optim import SAGA, SVRG, LandingAdam, LandingSGD, PenaltySGD, RiemannianSGD, attach_landing
+from glideslope.solve import Solution, check_gradient, minimize, problems
 from glideslope.stiefel import orthogonality, orthogonalize_, param_groups, project, project_, random_stiefel
 
 __version__ = version("glideslope")
 
 __all__ = [
+    "SAGA",
+    "SVRG",
     "LandingAdam",
     "LandingSGD",
     "PenaltySGD",
     "RiemannianSGD",
+    "Solution",
     "__version__",
     "attach_landing",
+    "check_gradient",
     "formulas",
+    "minimize",
     "orthogonality",
     "orthogonalize_",
     "param_groups",
+    "problems",
     "project",
     "project_",
     "random_stiefel",

@@ -9,7 +9,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import glideslope as gs
 from glideslope.formulas.normal import largest_eigenvalue_bound, newton_schulz_radius
-from glideslope.formulas.step import StepRule, take_step
+from glideslope.formulas.rule import StepRule
+from glideslope.formulas.step import take_step
 
 SHAPES = [(1, 1), (4, 4), (6, 5), (7, 3), (6, 1), (2, 8, 2), (2, 3, 5, 5)]
 TYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]

@@ -8,7 +8,8 @@ from literal import exact_distance, point_at_distance, random_matrix
 import glideslope as gs
 from glideslope.formulas.normal import inverse_square_root
 from glideslope.formulas.rounding import drift_rate
-from glideslope.formulas.step import StepRule, take_step
+from glideslope.formulas.rule import StepRule
+from glideslope.formulas.step import take_step
 
 NORMAL_STEPS = ["landing", "newton-schulz", "polar"]
 SAFEGUARDS = ["lemma", "exact", None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ def safeguard_step(distance: Tensor, field_norm: Tensor, *, attraction: float, s
     check_positive(attraction=attraction)
     check_radius(safe_radius)
     pull = attraction * distance * (1 - distance)
-    root = largest_quadratic_step(pull, field_norm, safe_radius - distance)
+    root: Tensor = largest_quadratic_step(pull, field_norm, safe_radius - distance)
     return root.clamp(max=1 / (2 * attraction)).masked_fill(is_outside(distance, safe_radius), 0)
 
 
@@ -40,11 +41,13 @@ def is_outside(distance: Tensor, safe_radius: float) -> Tensor:
     return distance > safe_radius * (1 + 64 * torch.finfo(distance.dtype).eps)
 
 
-def largest_quadratic_step(pull: Tensor, field_norm: Tensor, slack: Tensor) -> Tensor:
+def largest_quadratic_step(pull: Any, field_norm: Any, slack: Any) -> Any:
     """Largest η with η² g² - 2 η b <= s, for pull b of any sign, norm g >= 0 and slack s (negative counts as 0).
 
-    Nothing is squared that could overflow; inf when g = 0 and b >= 0.
+    Nothing is squared that could overflow; inf when g = 0 and b >= 0. Tensors, or numbers on the host.
     """
+    if not isinstance(field_norm, Tensor):
+        return _largest_quadratic_step(pull, field_norm, max(slack, 0.0))
     slack = slack.clamp(min=0)
     reach = torch.hypot(pull, field_norm * slack.sqrt())
     # The conjugate form for b < 0 has no cancellation.
@@ -52,6 +55,13 @@ def largest_quadratic_step(pull: Tensor, field_norm: Tensor, slack: Tensor) -> T
     backwards = slack / (reach - pull)
     root = torch.where(pull >= 0, forwards, backwards)
     return torch.where((field_norm == 0) & (pull >= 0), math.inf, root)
+
+
+def _largest_quadratic_step(pull: float, field_norm: float, slack: float) -> float:
+    reach = math.hypot(pull, field_norm * math.sqrt(slack))
+    if pull < 0:
+        return slack / (reach - pull)
+    return (pull + reach) / field_norm / field_norm if field_norm else math.inf
 
 
 @in_full_precision

@@ -2,90 +2,32 @@
 
 The field is computed divided by a scale σ and the step size multiplied by it, so that no gradient overflows.
 Matrices outside the safe region, or whose gradient is not finite, are told apart by masks on per-matrix numbers:
-there is no host synchronisation and no branch on data.
+there is no host synchronisation and no branch on data. One matrix on the CPU is already on the host: there the
+numbers are Python floats, which saves a hundred operations on tensors of one entry, in all cases but those two.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from glideslope.formulas.arguments import (
-    HALF_TYPES,
-    METRICS,
-    NORMAL_STEPS,
-    REAL_TYPE,
-    SAFEGUARDS,
-    check_matrices,
-    check_option,
-    check_positive,
-    check_radius,
-    check_step_size,
-)
+from glideslope.formulas.arguments import HALF_TYPES, REAL_TYPE, check_matrices, check_step_size
+from glideslope.formulas.factored import Factored, add_product_, cancelled_size, cross_gram
 from glideslope.formulas.field import tangent_coefficients
-from glideslope.formulas.normal import (
-    inverse_square_root,
-    newton_schulz_factor,
-    newton_schulz_radius,
-    recovery_factor,
-    recovery_weights,
-)
+from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, recovery_factor, recovery_weights
 from glideslope.formulas.orthogonality import frobenius, per_matrix, subtract_identity_
+from glideslope.formulas.plan import admissible_step, plan_step, polar_bound
 from glideslope.formulas.rounding import (
     distance_margin,
     drift_rate,
     overflow_free_norm,
     zero_where_not_finite_,
 )
-from glideslope.formulas.safeguard import is_outside, largest_quadratic_step, largest_quartic_step
-
-
-@dataclass(frozen=True)
-class StepRule:
-    """The options of a landing step, checked once."""
-
-    attraction: float = 1.0
-    safe_radius: float = 0.5
-    metric: str = "canonical"
-    normal_step: str = "landing"
-    safeguard: str | None = "lemma"
-
-    def __post_init__(self) -> None:
-        check_positive(attraction=self.attraction)
-        check_radius(self.safe_radius)
-        check_option("metric", self.metric, METRICS)
-        check_option("normal_step", self.normal_step, NORMAL_STEPS)
-        check_option("safeguard", self.safeguard, SAFEGUARDS)
-
-    @property
-    def reach(self) -> float:
-        """The distance a step may reach before its normal part: ε, or what the normal part brings back inside."""
-        if self.normal_step == "newton-schulz":
-            return newton_schulz_radius(self.safe_radius)
-        return self.safe_radius if self.normal_step == "landing" else 1.0
-
-    def has_square_form(self, n: int, p: int) -> bool:
-        """Whether F = (skew(G X^H) + λ (X X^H - I)) X, three products, gives distance and field of a square X."""
-        return n == p and self.metric == "canonical" and self.normal_step == "landing"
-
-
-class StepOutcome(NamedTuple):
-    """What one step did to each matrix."""
-
-    X: Tensor
-    """The new iterates."""
-    distance: Tensor
-    """‖X^H X - I‖_F before the step."""
-    shortened: Tensor
-    """The safeguard allowed less than the step size asked for."""
-    recovered: Tensor
-    """The matrix was outside the safe region and took a pure Newton-Schulz step."""
-    skipped: Tensor
-    """The gradient was not finite, or its products overflowed: the matrix stayed where it was."""
+from glideslope.formulas.rule import StepOutcome, StepRule
+from glideslope.formulas.safeguard import is_outside, largest_quartic_step
 
 
 class _Point(NamedTuple):
@@ -95,13 +37,11 @@ class _Point(NamedTuple):
     Delta: Tensor
     C: Tensor
     distance: Tensor
-    outside: Tensor
-    scale: Tensor
-    """σ: the field is computed divided by it."""
-    share: Tensor
-    """What the gradient is multiplied with: 1/σ, less where its drift is not affordable."""
+    size: Tensor
+    """‖C‖_F."""
     drift: Tensor
-    """Bound of ‖sym(X^H T)‖ for the computed, scaled tangent part."""
+    """Bound of ‖sym(X^H T)‖ for the computed tangent part."""
+    square: bool
 
 
 @torch.no_grad()
@@ -151,7 +91,7 @@ def landing_step(
 
 def take_step(
     X: Tensor,
-    G: Tensor,
+    G: Tensor | Factored,
     step_size: float | Tensor,
     rule: StepRule,
     *,
@@ -163,40 +103,116 @@ def take_step(
 
     Args:
         X: Iterate.
-        G: Gradient.
+        G: Gradient, or its factors at this X.
         step_size: η, a number or a real tensor of shape () or (batch,).
         rule: The step's options.
         out: Where to write the new X; may be X. Default: the workspace.
         workspace: Scratch of the shape of X, not X, G or out; allocated when absent.
         active: Which matrices may move, one bool each; the others count as skipped. Default: all.
     """
-    n, p = X.shape[-2:]
-    lands, square = rule.normal_step == "landing", rule.has_square_form(n, p)
+    at = _measure(X, G, rule)
     reach = rule.reach - min(distance_margin(X), rule.safe_radius / 4)
+    if X.ndim == 2 and type(X) is Tensor and X.device.type == "cpu" and not torch.compiler.is_compiling():
+        outcome = _step_on_host(X, G, at, step_size, rule, reach, out, workspace, active)
+        if outcome is not None:
+            return outcome
+    return _step_of_all(X, G, at, step_size, rule, reach, out, workspace, active)
+
+
+def _measure(X: Tensor, G: Tensor | Factored, rule: StepRule) -> _Point:
+    square = rule.has_square_form(*X.shape[-2:]) and isinstance(G, Tensor)
+    S = X @ X.mH if square else X.mH @ X
+    C = G @ X.mH if square and isinstance(G, Tensor) else cross_gram(X, G)
+    Delta = subtract_identity_(S.clone())
+    size = overflow_free_norm(C)
+    # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
+    drift = size * 0 if square else cancelled_size(G, size) * drift_rate(X, rule.metric)
+    return _Point(S, Delta, C, overflow_free_norm(Delta), size, drift, square)
+
+
+def _step_on_host(
+    X: Tensor,
+    G: Tensor | Factored,
+    at: _Point,
+    step_size: float | Tensor,
+    rule: StepRule,
+    reach: float,
+    out: Tensor | None,
+    workspace: Tensor | None,
+    active: Tensor | None,
+) -> StepOutcome | None:
+    """The step of one matrix from inside the safe region along a finite gradient; None in any other case."""
+    distance, size, drift = at.distance.item(), at.size.item(), at.drift.item()
+    if not distance <= rule.safe_radius or not math.isfinite(size + drift) or (active is not None and not active):
+        return None
+    lands = rule.normal_step == "landing"
+    if rule.safeguard == "exact" or (rule.safeguard is None and not lands):
+        return None
+    step_size = max(float(step_size), 0.0)
+    plan = plan_step(distance, size, drift, rule, reach, step_size, torch.finfo(X.dtype).tiny)
+    F = _scaled_field(X, G, at, plan.share, plan.attraction if lands else None, 0.0, rule, workspace)
+    field_norm = frobenius(F).item()
+    wanted = step_size * plan.scale
+    bound = math.inf
+    if rule.safeguard is not None:
+        bound = admissible_step(plan, distance, max(field_norm, _floor(X)), rule, reach)
+    if rule.normal_step == "polar":
+        bound = min(bound, polar_bound(plan, rule))
+    step = min(wanted, bound)
+    if not step * field_norm * step * field_norm < torch.finfo(X.dtype).max:
+        return None
+    moved = torch.sub(X, F, alpha=step, out=X if lands and out is X else F)
+    if not lands:
+        S = moved.mH @ moved
+        polar = rule.normal_step == "polar"
+        factor = inverse_square_root(S, (1 + rule.safe_radius) / 2) if polar else newton_schulz_factor(S)
+        moved = product(moved, factor, out=out)
+    elif out is not None and out is not X:
+        moved = out.copy_(moved)
+    return StepOutcome(moved, at.distance, step < wanted, False, False)
+
+
+def _step_of_all(
+    X: Tensor,
+    G: Tensor | Factored,
+    at: _Point,
+    step_size: float | Tensor,
+    rule: StepRule,
+    reach: float,
+    out: Tensor | None,
+    workspace: Tensor | None,
+    active: Tensor | None,
+) -> StepOutcome:
+    """The step of every matrix, whatever its case."""
+    lands = rule.normal_step == "landing"
     if isinstance(step_size, Tensor):
         step_size = step_size.to(REAL_TYPE[X.dtype]).clamp(min=0)
-    at = _measure(X, G, rule, square, reach, step_size)
-    wanted = step_size * at.scale
-    attraction = rule.attraction / at.scale
-    cap = 1 / (2 * attraction) if lands else torch.full_like(at.scale, math.inf)
-    pull = attraction * at.distance * (1 - at.distance) if lands else torch.zeros_like(at.scale)
-
-    F = _scaled_field(X, G, at, attraction, rule, square, workspace)
-    floor = math.sqrt(n * p * torch.finfo(X.dtype).tiny)  # below it the squares in the norm underflow
+    outside = is_outside(at.distance, rule.safe_radius)
+    plan = plan_step(at.distance, at.size, at.drift, rule, reach, step_size, torch.finfo(X.dtype).tiny)
+    share = per_matrix(plan.share.masked_fill(outside, 0))
+    on_residual: Tensor | None = None
+    on_identity: Tensor | float = 0.0
+    if lands:
+        # Outside, F is X minus its recovered self: I - (α I - β S) = (1 - α + β) I + β Δ, and a step of 1 recovers.
+        alpha, beta = recovery_weights(at.S, at.distance)
+        on_identity = (1 - alpha + beta).unsqueeze(-1)  # zero inside, where (α, β) = (1.5, 0.5)
+        on_residual = per_matrix(torch.where(outside, beta, plan.attraction))
+    F = _scaled_field(X, G, at, share, on_residual, on_identity, rule, workspace)
+    floor = _floor(X)
     field_norm = frobenius(F).clamp(min=floor)
-    slack = reach - at.distance
-    bound = torch.minimum(largest_quadratic_step(pull - at.drift, field_norm, slack), cap)
+    bound: Tensor = admissible_step(plan, at.distance, field_norm, rule, reach)
     if rule.safeguard == "exact":
-        slope, field_gram = (F @ X.mH, F @ F.mH) if square else (X.mH @ F, F.mH @ F)
+        slope, field_gram = (F @ X.mH, F @ F.mH) if at.square else (X.mH @ F, F.mH @ F)
         exact = largest_quartic_step(at.Delta, slope, field_gram, reach, at_least=bound)
-        # Beyond 1/(2λ) the attraction alone would overshoot the manifold, inside the region as that may be.
-        bound = torch.where(field_norm > 1e4 * floor, torch.maximum(bound, exact), bound).minimum(cap)
+        bound = torch.where(field_norm > 1e4 * floor, torch.maximum(bound, exact), bound)
+        if lands:  # Beyond 1/(2λ) the attraction alone would overshoot the manifold, inside the region as that may be.
+            bound = torch.minimum(bound, 1 / (2 * plan.attraction))
     if rule.normal_step == "polar":
-        # Only drift lowers the eigenvalues of the Gram matrix: from 1 - ε to (1 - ε)/2 at most.
-        bound = torch.minimum(bound, (1 - rule.safe_radius) / (4 * at.drift))
+        bound = torch.minimum(bound, polar_bound(plan, rule))
+    wanted = step_size * plan.scale
     step = wanted if rule.safeguard is None else torch.minimum(wanted, bound)
-    shortened = (step < wanted) & at.outside.logical_not()
-    step = torch.where(at.outside, 1.0 if lands else 0.0, step)
+    shortened = (step < wanted) & outside.logical_not()
+    step = torch.where(outside, 1.0 if lands else 0.0, step)
     finite = torch.isfinite((step * field_norm).square() + at.distance)
     finite = finite if active is None else finite & active
     skipped = finite.logical_not()
@@ -209,69 +225,41 @@ def take_step(
     else:
         moved = torch.addcmul(X, F, per_matrix(step), value=-1, out=target)
     if not lands:
-        moved = product(moved, _normal_factor(moved, at, skipped, rule), out=out)
+        moved = product(moved, _normal_factor(moved, at.distance, outside, skipped, rule), out=out)
     elif out is not None and out is not X:
         moved = out.copy_(moved)
-    return StepOutcome(moved, at.distance, shortened & finite, at.outside & finite, skipped)
+    return StepOutcome(moved, at.distance, shortened & finite, outside & finite, skipped)
 
 
-def _measure(X: Tensor, G: Tensor, rule: StepRule, square: bool, reach: float, step_size: float | Tensor) -> _Point:
-    S = X @ X.mH if square else X.mH @ X
-    C = G @ X.mH if square else X.mH @ G
-    Delta = subtract_identity_(S.clone())
-    distance = overflow_free_norm(Delta)
-    size = overflow_free_norm(C)
-    # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
-    drift = size * (0.0 if square else drift_rate(X, rule.metric))
-    shrink = torch.ones_like(size)
-    if rule.safeguard is not None and rule.normal_step == "landing":
-        shrink = _affordable_share(drift, distance, rule, reach, step_size)
-    scale = (size * shrink).clamp(min=1)
-    # A gradient times a subnormal number is no longer tangent: the largest of all are not followed.
-    share = shrink / scale
-    share = share.masked_fill(share < torch.finfo(share.dtype).tiny, 0)
-    outside = is_outside(distance, rule.safe_radius)
-    return _Point(S, Delta, C, distance, outside, scale, share, drift * share)
-
-
-def _affordable_share(
-    drift: Tensor, distance: Tensor, rule: StepRule, reach: float, step_size: float | Tensor
-) -> Tensor:
-    """The share in [0, 1] of a gradient whose drift neither uses up half of the slack nor half of the pull."""
-    tiny = torch.finfo(drift.dtype).tiny
-    slack = (reach - distance).clamp(min=0)
-    longest = (torch.zeros_like(drift) + step_size).clamp(tiny, 1 / (2 * rule.attraction))
-    affordable = rule.attraction / 2 * distance * (1 - distance) + slack / longest / 4
-    return (affordable / drift.clamp(min=tiny)).clamp(0, 1)
+def _floor(X: Tensor) -> float:
+    """The norm of a field below which the squares in it underflow."""
+    return math.sqrt(X.shape[-2] * X.shape[-1] * torch.finfo(X.dtype).tiny)
 
 
 def _scaled_field(
     X: Tensor,
-    G: Tensor,
+    G: Tensor | Factored,
     at: _Point,
-    attraction: Tensor,
+    share: Tensor | float,
+    on_residual: Tensor | float | None,
+    on_identity: Tensor | float,
     rule: StepRule,
-    square: bool,
     workspace: Tensor | None,
 ) -> Tensor:
-    """F / σ inside the safe region; outside, X minus its recovered self, so that a step of 1 recovers it."""
-    tangent = per_matrix(at.share.masked_fill(at.outside, 0))
-    if square:
-        coefficient = (at.C - at.C.mH).mul_(tangent / 2)
+    """The tangent part times `share`, plus X (on_residual Δ + on_identity I) unless on_residual is None."""
+    if at.square:
+        coefficient = (at.C - at.C.mH).mul_(share / 2)
     else:
         K_X, K_G = tangent_coefficients(at.S, at.C, rule.metric)
-        coefficient, K_G = K_X * tangent, K_G * tangent
-    if rule.normal_step == "landing":
-        # I - (α I - β S) = (1 - α + β) I + β Δ
-        alpha, beta = recovery_weights(at.S, at.distance)
-        on_identity = 1 - alpha + beta  # zero inside, where (α, β) = (1.5, 0.5)
-        on_residual = torch.where(at.outside, beta, attraction)
-        coefficient.addcmul_(at.Delta, per_matrix(on_residual))
-        coefficient.diagonal(dim1=-2, dim2=-1).add_(on_identity.unsqueeze(-1))
-    if square:
+        coefficient, K_G = K_X * share, K_G * share
+    if isinstance(on_residual, Tensor):
+        coefficient.addcmul_(at.Delta, on_residual)
+        coefficient.diagonal(dim1=-2, dim2=-1).add_(on_identity)
+    elif on_residual is not None:
+        coefficient.add_(at.Delta, alpha=on_residual)
+    if at.square:
         return product(coefficient, X, out=workspace)
-    F = product(X, coefficient, out=workspace)
-    return F.addmm_(G, K_G) if F.ndim == 2 else F.baddbmm_(G, K_G)
+    return add_product_(product(X, coefficient, out=workspace), G, K_G)
 
 
 def product(left: Tensor, right: Tensor, *, out: Tensor | None) -> Tensor:
@@ -282,7 +270,7 @@ def product(left: Tensor, right: Tensor, *, out: Tensor | None) -> Tensor:
     return torch.matmul(left, right, out=out)
 
 
-def _normal_factor(moved: Tensor, at: _Point, skipped: Tensor, rule: StepRule) -> Tensor:
+def _normal_factor(moved: Tensor, distance: Tensor, outside: Tensor, skipped: Tensor, rule: StepRule) -> Tensor:
     """The p x p factor that brings the moved point back; the recovery's outside, the identity where skipped."""
     S = moved.mH @ moved
     if rule.normal_step == "polar":
@@ -290,8 +278,9 @@ def _normal_factor(moved: Tensor, at: _Point, skipped: Tensor, rule: StepRule) -
     else:
         factor = newton_schulz_factor(S)
     # Without a safeguard the moved point itself may be beyond what one normal step can mend.
-    distance = overflow_free_norm(subtract_identity_(S.clone())) if rule.safeguard is None else at.distance
-    beyond = at.outside | (distance > rule.reach)
+    if rule.safeguard is None:
+        distance = overflow_free_norm(subtract_identity_(S.clone()))
+    beyond = outside | (distance > rule.reach)
     factor = torch.where(per_matrix(beyond), recovery_factor(S, distance), factor)
     identity = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
     return torch.where(per_matrix(skipped), identity, factor)

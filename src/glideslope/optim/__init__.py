@@ -4,5 +4,6 @@ from glideslope.optim.hook import attach_landing
 from glideslope.optim.landing import LandingAdam, LandingSGD
 from glideslope.optim.penalty import PenaltySGD
 from glideslope.optim.riemannian import RiemannianSGD
+from glideslope.optim.variance import SAGA, SVRG
 
-__all__ = ["LandingAdam", "LandingSGD", "PenaltySGD", "RiemannianSGD", "attach_landing"]
+__all__ = ["SAGA", "SVRG", "LandingAdam", "LandingSGD", "PenaltySGD", "RiemannianSGD", "attach_landing"]

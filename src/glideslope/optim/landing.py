@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.formulas.step import StepRule, take_step
+from glideslope.formulas.rule import StepRule
+from glideslope.formulas.step import take_step
 from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
 from glideslope.optim.estimate import adam_moments, heavy_ball

@@ -1,0 +1,70 @@
+"""What the numbers were measured on and with."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from glideslope.cli.bench.peers import DISTRIBUTIONS, installed_version
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Machine, versions and settings of a run; `peers` maps distributions to versions, None where not installed."""
+
+    command: str
+    processor: str
+    device: str
+    dtype: str
+    threads: int
+    python: str
+    torch_version: str
+    blas: str
+    glideslope_version: str
+    peers: dict[str, str | None]
+
+    @classmethod
+    def now(cls, device: str, dtype: torch.dtype) -> Environment:
+        """The environment of this process."""
+        return cls(
+            command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            processor=torch.cuda.get_device_name(device) if device.startswith("cuda") else processor_name(),
+            device=device,
+            dtype=str(dtype).removeprefix("torch."),
+            threads=torch.get_num_threads(),
+            python=platform.python_version(),
+            torch_version=torch.__version__,
+            blas="MKL" if torch.backends.mkl.is_available() else "no MKL",  # type: ignore[no-untyped-call]
+            glideslope_version=metadata.version("glideslope"),
+            peers={distribution: installed_version(distribution) for distribution in DISTRIBUTIONS},
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """For json.dump."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        peers = ", ".join(f"{name} {version or 'not installed'}" for name, version in self.peers.items())
+        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        return [
+            f"{self.processor}, {threads}, {self.device}, {self.dtype}",
+            f"torch {self.torch_version} ({self.blas}), Python {self.python}, "
+            f"glideslope {self.glideslope_version}; {peers}",
+        ]
+
+
+def processor_name() -> str:
+    """Name of the CPU, from /proc/cpuinfo where there is one."""
+    try:
+        entries = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        entries = []
+    names = [line.partition(":")[2].strip() for line in entries if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,196 @@
+"""The workloads of `glideslope bench steps`, and their points and gradients: the same ones for every method."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from glideslope.stiefel.points import random_stiefel
+from glideslope.stiefel.views import as_matrices, copy_matrices_, matrix_shape
+
+COMPLEX_OF = {torch.float32: torch.complex64, torch.float64: torch.complex128}
+# Beyond this many multiplications the references are computed in the type of the points, not in double precision.
+DOUBLE_UP_TO = 2e10
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Parameters that take a step together.
+
+    Args:
+        name: What the table and `--only` call it.
+        family: "single", "list", "batched", "network", or "growth": measured for the fitted exponents only.
+        shapes: Shapes of the parameters.
+        view: How they are read as matrices.
+        is_complex: Whether they are complex.
+    """
+
+    name: str
+    family: str
+    shapes: tuple[tuple[int, ...], ...]
+    view: str = "matrix"
+    is_complex: bool = False
+
+    def matrices(self) -> Counter[tuple[int, int]]:
+        """{(n, p): how many matrices of that shape}."""
+        count: Counter[tuple[int, int]] = Counter()
+        for shape in self.shapes:
+            *batch, n, p = matrix_shape(shape, self.view)
+            count[n, p] += math.prod(batch)
+        return count
+
+    @property
+    def square(self) -> bool:
+        """Whether every matrix is square, so that the field has a form of three products."""
+        return all(n == p for n, p in self.matrices())
+
+
+def single(n: int, p: int, family: str = "single") -> Workload:
+    """One n x p matrix."""
+    return Workload(f"{n} x {p}", family, ((n, p),))
+
+
+def many(count: int, n: int, p: int) -> tuple[Workload, Workload]:
+    """Separate parameters of one shape, and the same as one batched tensor."""
+    return (
+        Workload(f"{count} of {n} x {p}", "list", ((n, p),) * count),
+        Workload(f"batch of {count} x {n} x {p}", "batched", ((count, n, p),)),
+    )
+
+
+def resnet18_kernels() -> tuple[tuple[int, ...], ...]:
+    """Shapes of the 20 convolution kernels of ResNet18, shortcuts included."""
+    shapes: list[tuple[int, ...]] = [(64, 3, 7, 7)]
+    for width, before in ((64, 64), (128, 64), (256, 128), (512, 256)):
+        shapes += [(width, before, 3, 3), *[(width, width, 3, 3)] * 3]
+        shapes += [(width, before, 1, 1)] if before != width else []
+    return tuple(shapes)
+
+
+SMALL = (many(1000, 3, 3), many(1000, 16, 16), many(1000, 32, 32), many(218, 768, 16))
+SINGLE = ((5000, 100), (5000, 200), (5000, 500), (5000, 1000), (1000, 1000), (4096, 4096), (4608, 512), (30000, 50))
+WORKLOADS: tuple[Workload, ...] = (
+    *(single(n, p) for n, p in SINGLE),
+    *(separate for separate, _ in SMALL),
+    *(together for _, together in SMALL),
+    Workload("ResNet18 kernels", "network", resnet18_kernels(), view="conv"),
+    Workload("complex 500 of 64 x 64", "list", ((64, 64),) * 500, is_complex=True),
+    *(single(n, 64, "growth") for n in (1000, 3000, 10000, 30000)),
+)
+# In this order, cheap ones first: on a busy machine the time may be up before the last.
+QUICK = (
+    "1000 x 64",
+    "3000 x 64",
+    "10000 x 64",
+    "5000 x 100",
+    "1000 of 16 x 16",
+    "batch of 1000 x 32 x 32",
+    "218 of 768 x 16",
+    "complex 500 of 64 x 64",
+)
+
+
+def select(workloads: Sequence[Workload], patterns: Sequence[str], *, quick: bool) -> list[Workload]:
+    """The workloads whose name matches a pattern; without patterns all, or the quick ones.
+
+    A pattern is a glob; "batch*" and "5000 x *" select several.
+    """
+    if not patterns and quick:
+        return sorted((one for one in workloads if one.name in QUICK), key=lambda one: QUICK.index(one.name))
+    if not patterns:
+        return list(workloads)
+    for pattern in patterns:
+        if not any(fnmatchcase(one.name, pattern) for one in workloads):
+            names = ", ".join(repr(one.name) for one in workloads)
+            raise ValueError(f"--only: {pattern!r} matches no workload; there are {names}")
+    return [one for one in workloads if any(fnmatchcase(one.name, pattern) for pattern in patterns)]
+
+
+Reference = Callable[["Case", float], list[Tensor]]
+
+
+class Case:
+    """A workload with its points X, orthonormal, and gradients G of norm one per matrix."""
+
+    def __init__(self, workload: Workload, *, dtype: torch.dtype, device: str, seed: int = 0) -> None:
+        self.workload, self.view = workload, workload.view
+        self.dtype = COMPLEX_OF[dtype] if workload.is_complex else dtype
+        self.device = torch.device(device)
+        self._references: dict[tuple[Reference, float], list[Tensor]] = {}
+        generator = torch.Generator(self.device).manual_seed(seed)
+        self.points: list[Tensor] = [torch.empty(())] * len(workload.shapes)
+        self.gradients = list(self.points)
+        for shape in dict.fromkeys(workload.shapes):
+            places = [i for i, other in enumerate(workload.shapes) if other == shape]
+            batch = (len(places), *matrix_shape(shape, self.view))
+            start = random_stiefel(*batch[-2:], batch=batch[:-2], generator=generator, dtype=self.dtype)
+            direction = torch.randn(batch, generator=generator, dtype=start.dtype, device=self.device)
+            direction /= torch.linalg.matrix_norm(direction.to(self.wide), keepdim=True).to(start.dtype)
+            for i, X, G in zip(places, start, direction, strict=True):
+                self.points[i], self.gradients[i] = (
+                    copy_matrices_(torch.empty(shape, dtype=self.dtype, device=self.device), matrix, self.view)
+                    for matrix in (X, G)
+                )
+
+    @property
+    def wide(self) -> torch.dtype:
+        """The type norms are taken in."""
+        return torch.float32 if self.dtype == torch.bfloat16 else self.dtype
+
+    @property
+    def largest_bytes(self) -> int:
+        """Bytes of the largest parameter."""
+        return max(X.numel() * X.element_size() for X in self.points)
+
+    @property
+    def entries(self) -> int:
+        """Entries of the largest matrix."""
+        return max(n * p for n, p in self.workload.matrices())
+
+    def tall(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Parameters as (n, p) or (batch, n, p) with n >= p, in their own memory where that is possible."""
+        return [as_matrices(tensor, self.view) for tensor in tensors]
+
+    @cached_property
+    def tall_gradients(self) -> list[Tensor]:
+        """The gradients as peers get them: tall and contiguous."""
+        return [G.contiguous() for G in self.tall(self.gradients)]
+
+    def exact(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Tall matrices in the type of the references, equal shapes stacked."""
+        work = sum(count * n * p * p for (n, p), count in self.workload.matrices().items())
+        double = torch.complex128 if self.dtype.is_complex else torch.float64
+        kind = double if work <= DOUBLE_UP_TO else self.wide
+        alike: dict[torch.Size, list[Tensor]] = {}
+        for matrix in tensors:
+            alike.setdefault(matrix.shape, []).append(matrix.detach().to(kind))
+        return [torch.stack(group) for group in alike.values()]
+
+    @cached_property
+    def start(self) -> list[Tensor]:
+        """X of the references."""
+        return self.exact(self.tall(self.points))
+
+    @cached_property
+    def slope(self) -> list[Tensor]:
+        """G of the references."""
+        return self.exact(self.tall(self.gradients))
+
+    def expected(self, reference: Reference, lr: float) -> list[Tensor]:
+        """reference(self, lr), computed once."""
+        if (reference, lr) not in self._references:
+            self._references[reference, lr] = reference(self, lr)
+        return self._references[reference, lr]
+
+    def forget_references(self) -> None:
+        """Free the memory of the references."""
+        self._references.clear()
+        for name in ("start", "slope"):
+            self.__dict__.pop(name, None)

@@ -1,0 +1,90 @@
+"""What a step does with a gradient: landing, retraction or penalty, each in place on one matrix."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.factored import Factored
+from glideslope.formulas.field import riemannian_gradient
+from glideslope.formulas.orthogonality import penalty_gradient
+from glideslope.formulas.retraction import retract
+from glideslope.formulas.rule import StepRule
+from glideslope.formulas.step import take_step
+from glideslope.solve.sources import dense
+
+METHODS = ("landing", "riemannian", "penalty")
+
+
+class Method:
+    """Base of the methods: a step in place, and counts of what happened."""
+
+    def __init__(self, X: Tensor) -> None:
+        self._shortened = torch.zeros((), dtype=torch.int64, device=X.device)
+
+    def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> None:
+        """Move X, in place."""
+        raise NotImplementedError
+
+    @property
+    def shortened(self) -> int:
+        """How many steps the safeguard shortened."""
+        return int(self._shortened)
+
+
+class Landing(Method):
+    """X - min(η, η(X)) F, eqs. (19) and (20), with the safeguard; factors of a gradient are not multiplied out.
+
+    Args:
+        X: The first iterate.
+        rule: The step's options.
+    """
+
+    def __init__(self, X: Tensor, rule: StepRule) -> None:
+        super().__init__(X)
+        self.rule = rule
+        self._workspace = torch.empty_like(X)
+
+    def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> None:
+        """A landing step. With b rows and b >= n the gradient itself is cheaper than its factors."""
+        if isinstance(G, Factored) and len(G.W) >= X.shape[0]:
+            G = G.dense()
+        outcome = take_step(X, G, step_size, self.rule, out=X, workspace=self._workspace)
+        self._shortened += outcome.shortened
+
+
+class Riemannian(Method):
+    """R(X, -η grad f(X)), eqs. (3) and (9).
+
+    Args:
+        X: The first iterate.
+        retraction: "qr", "polar", "cayley" or "exponential".
+        metric: "canonical" or "euclidean".
+    """
+
+    def __init__(self, X: Tensor, retraction: str, metric: str) -> None:
+        super().__init__(X)
+        self.retraction, self.metric = retraction, metric
+
+    def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> None:
+        """A step along the Riemannian gradient and back onto the manifold."""
+        T = riemannian_gradient(X, dense(G), metric=self.metric)
+        X.copy_(retract(X, T.mul_(-step_size), kind=self.retraction))
+
+
+class Penalty(Method):
+    """X - η (G + λ X (X^H X - I)), section 3.4.
+
+    Args:
+        X: The first iterate.
+        weight: λ > 0.
+    """
+
+    def __init__(self, X: Tensor, weight: float) -> None:
+        super().__init__(X)
+        self.weight = weight
+
+    def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> None:
+        """A plain step on f + λ N."""
+        pull = penalty_gradient(X).mul_(self.weight)
+        X.sub_(pull.addmm_(G.A.mH, G.W) if isinstance(G, Factored) else pull.add_(G), alpha=step_size)

@@ -1,0 +1,212 @@
+"""`minimize`: any method with any gradient source on any problem, with a history and a reason for stopping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glideslope.formulas.arguments import METRICS, check_option, check_positive
+from glideslope.formulas.orthogonality import distance
+from glideslope.formulas.retraction import RETRACTIONS
+from glideslope.formulas.rule import StepRule
+from glideslope.solve.methods import METHODS, Landing, Method, Penalty, Riemannian
+from glideslope.solve.problem import Problem, as_problem
+from glideslope.solve.run import Budget, Run, Watch
+from glideslope.solve.search import Search
+from glideslope.solve.solution import Record, Solution
+from glideslope.solve.sources import SAMPLING, SOURCES, make_source
+from glideslope.solve.step_sizes import StepSize, step_size_of
+from glideslope.stiefel.points import random_stiefel
+
+
+@torch.no_grad()
+def minimize(
+    problem: Problem | Callable[[Tensor], Tensor],
+    X0: Any = None,
+    *,
+    method: str = "landing",
+    gradient: str = "full",
+    step_size: StepSize = "auto",
+    schedule: str | None = None,
+    batch_size: int | None = None,
+    sampling: str = "iid",
+    attraction: float = 1.0,
+    safe_radius: float = 0.5,
+    metric: str = "canonical",
+    normal_step: str = "landing",
+    safeguard: str | None = "lemma",
+    retraction: str = "qr",
+    penalty_weight: float | None = None,
+    max_epochs: float = 1000,
+    max_seconds: float | None = None,
+    tolerance: float = 1e-6,
+    record_every: int | None = None,
+    seed: int = 0,
+    callback: Callable[[Record], object] | None = None,
+    progress: bool = False,
+) -> Solution:
+    r"""Minimise f(X) = (1/N) Σ f_i(X) over matrices with X^H X = I.
+
+    Args:
+        problem: One of gs.problems, or a torch function of X.
+        X0: First iterate, shape (n, p), torch or NumPy; a random orthonormal matrix unless given.
+        method: "landing", "riemannian" (a retraction in every step) or "penalty" (f + λ N, section 3.4).
+        gradient: "full", "minibatch", "saga" or "svrg".
+        step_size: A number; a function of the step k = 0, 1, ...; "theory", the bound of the proposition where the
+            problem knows its constants; or "auto", for the full gradient only: Barzilai-Borwein steps accepted by a
+            non-monotone test on the gradient-free merit function, with Newton-Schulz as the normal step.
+        schedule: With a number or "theory": "constant", "1/sqrt" (η_0 / sqrt(1+k)) or "1/sqrt(K)" (η_0 / sqrt(1+K)
+            for all of the K steps to come). Default: "constant"; for "theory" with minibatches "1/sqrt".
+        batch_size: Terms per step; for "saga" and "svrg" the size of the slots. Default: min(N, 128).
+        sampling: "iid", as the propositions ask, or "shuffle": all terms in a new order in every pass.
+        attraction: λ of the landing field.
+        safe_radius: ε of the safe region.
+        metric: "canonical", eq. (5), or "euclidean".
+        normal_step: "landing", "newton-schulz" or "polar".
+        safeguard: "lemma", eq. (14), "exact" or None.
+        retraction: Of method="riemannian": "qr", "polar", "cayley" or "exponential".
+        penalty_weight: λ > 0 of method="penalty".
+        max_epochs: Passes over the data, counted in gradients of terms.
+        max_seconds: Time limit, evaluation for the history not counted.
+        tolerance: Stop when gradient norm and distance are both at most this.
+        record_every: Steps between two records. Default: one pass; for the full gradient one step.
+        seed: Of the random start and of the draws.
+        callback: Called with every record; a true result stops the run.
+        progress: Show a line of progress on stderr.
+
+    Returns:
+        The best point met, with its value, gradient norm and distance, why the run stopped, what to try next, and
+        the history. Ctrl-C ends a run with stop reason "interrupted" and loses nothing.
+    """
+    check_option("method", method, METHODS)
+    check_option("gradient", gradient, SOURCES)
+    check_option("sampling", sampling, SAMPLING)
+    check_option("metric", metric, METRICS)
+    check_option("retraction", retraction, tuple(RETRACTIONS))
+    check_positive(max_epochs=max_epochs)
+    rule = StepRule(attraction, safe_radius, metric, normal_step, safeguard)
+    if tolerance < 0:
+        raise ValueError(f"tolerance must be >= 0; got {tolerance!r}")
+    if (method == "penalty") != (penalty_weight is not None):
+        raise ValueError("penalty_weight goes with method='penalty', and that method needs it")
+    if penalty_weight is not None:
+        check_positive(penalty_weight=penalty_weight)
+    problem = as_problem(problem)
+    if gradient != "full" and problem.n_terms == 1:
+        raise ValueError(
+            f"gradient={gradient!r} needs a sum of terms; a function of X is one term. "
+            "Give gs.problems.FiniteSum(function, n_terms) or use gradient='full'"
+        )
+    X = first_iterate(problem, X0, seed)
+    check_start(X, method, safe_radius)
+    batch = checked_batch_size(batch_size, problem.n_terms, gradient)
+    source = make_source(gradient, problem, batch_size=batch, sampling=sampling, seed=seed)
+    steps_per_pass = 1 if gradient == "full" else source.n_slots
+    watch = Watch(
+        problem,
+        penalty_weight,
+        metric,
+        tolerance,
+        record_every=checked_every(record_every, steps_per_pass),
+        callback=callback,
+        progress=progress,
+    )
+    run = Run(X, source, watch, Budget(max_epochs, max_seconds), steps_per_pass)
+    if step_size == "auto":
+        if gradient != "full":
+            raise ValueError(
+                f"step_size='auto' needs gradient='full'; got {gradient!r}. "
+                "Give a number, or 'theory' where the constants are known"
+            )
+        if schedule is not None:
+            raise ValueError("step_size='auto' has no schedule")
+        search = Search(
+            problem,
+            X,
+            method=method,
+            metric=metric,
+            safe_radius=safe_radius,
+            retraction=retraction,
+            penalty_weight=penalty_weight,
+        )
+        solution = run.search(search)
+    else:
+        step_size_at = step_size_of(
+            step_size,
+            schedule,
+            problem,
+            method=method,
+            gradient=gradient,
+            n_slots=source.n_slots,
+            n_steps=round(max_epochs * steps_per_pass),
+            attraction=attraction,
+            safe_radius=safe_radius,
+        )
+        mover: Method = Landing(X, rule)
+        if method == "riemannian":
+            mover = Riemannian(X, retraction, metric)
+        elif method == "penalty":
+            assert penalty_weight is not None
+            mover = Penalty(X, penalty_weight)
+        solution = run.iterate(mover, step_size_at)
+    if problem.from_numpy or isinstance(X0, np.ndarray):
+        solution.X = solution.X.cpu().numpy()
+    return solution
+
+
+def first_iterate(problem: Problem, X0: Any, seed: int) -> Tensor:
+    """A copy of X0 as a tensor of the problem's type, or a random orthonormal matrix."""
+    if X0 is None:
+        if problem.shape is None:
+            raise ValueError("the problem does not know its shape: give X0, e.g. gs.random_stiefel(n, p)")
+        generator = torch.Generator().manual_seed(seed)
+        wide = problem.dtype or torch.get_default_dtype()
+        return random_stiefel(*problem.shape, generator=generator, dtype=wide).to(problem.device or "cpu")
+    if not isinstance(X0, (Tensor, np.ndarray)):
+        raise ValueError(f"X0 must be a torch tensor or a NumPy array; got {type(X0).__name__}")
+    X = torch.from_numpy(X0.copy()) if isinstance(X0, np.ndarray) else X0.detach().clone()
+    X = X.contiguous()
+    if X.ndim != 2 or X.shape[0] < X.shape[1] or (problem.shape is not None and tuple(X.shape) != problem.shape):
+        wanted = "(n, p) with n >= p" if problem.shape is None else str(problem.shape)
+        raise ValueError(f"X0 must have shape {wanted}; got {tuple(X.shape)}")
+    wanted_type = problem.dtype or X.dtype
+    if X.dtype != wanted_type or X.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+        raise ValueError(f"X0 must have the type of the data, float32 or wider; got {X.dtype}, data {problem.dtype}")
+    if not bool(torch.isfinite(X).all()):
+        raise ValueError("X0 must be finite")
+    return X.to(problem.device) if problem.device is not None else X
+
+
+def check_start(X: Tensor, method: str, safe_radius: float) -> None:
+    """Raise a ValueError for a start that the method cannot begin from."""
+    limit = {"landing": safe_radius, "riemannian": 1e-3, "penalty": float("inf")}[method]
+    far = float(distance(X))
+    if far > limit:
+        raise ValueError(
+            f"X0 is at distance ‖X^H X - I‖ = {far:.2g}, beyond {limit:g}. "
+            "Pass gs.project(X0) for the nearest orthonormal matrix"
+        )
+
+
+def checked_batch_size(batch_size: int | None, n_terms: int, gradient: str) -> int:
+    """The batch size, min(N, 128) unless given."""
+    if batch_size is None:
+        return n_terms if gradient == "full" else min(n_terms, 128)
+    if gradient == "full":
+        raise ValueError("batch_size goes with gradient='minibatch', 'saga' or 'svrg', not with 'full'")
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= n_terms:
+        raise ValueError(f"batch_size must be a whole number from 1 to {n_terms}, the terms; got {batch_size!r}")
+    return batch_size
+
+
+def checked_every(record_every: int | None, steps_per_pass: int) -> int:
+    """Steps between records, one pass unless given."""
+    if record_every is None:
+        return steps_per_pass
+    if isinstance(record_every, bool) or not isinstance(record_every, int) or record_every < 1:
+        raise ValueError(f"record_every must be a whole number >= 1; got {record_every!r}")
+    return record_every

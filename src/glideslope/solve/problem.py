@@ -1,0 +1,232 @@
+"""What `minimize` minimises: one torch function, a mean of terms, or a mean of terms φ(a_i X) over rows of data."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.factored import Factored
+from glideslope.solve.rows import Rows
+from glideslope.theory import Constants
+
+
+class Optimum(NamedTuple):
+    """A known solution."""
+
+    X: Tensor
+    value: float
+
+
+class Problem(ABC):
+    """A function f(X) = (1/N) Σ f_i(X) of one n x p matrix."""
+
+    n_terms: int = 1
+    shape: tuple[int, int] | None = None
+    """(n, p), or None where only X0 knows it."""
+    dtype: torch.dtype | None = None
+    device: torch.device | None = None
+    from_numpy: bool = False
+    """Whether the data came as NumPy arrays, so that solutions go back as such."""
+
+    @abstractmethod
+    def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """f(X), of shape (), and the Euclidean gradient, of the shape of X."""
+
+    def value(self, X: Tensor) -> Tensor:
+        """f(X), of shape ()."""
+        return self.value_and_gradient(X)[0]
+
+    def gradient(self, X: Tensor) -> Tensor:
+        """Euclidean gradient of f at X."""
+        return self.value_and_gradient(X)[1]
+
+    def batch_gradient(self, X: Tensor, index: Tensor | slice) -> Tensor | Factored:
+        """Euclidean gradient of the mean of the terms of an index, or its factors."""
+        raise NotImplementedError(f"{type(self).__name__} is not a sum of terms")
+
+    def optimum(self) -> Optimum | None:
+        """A known minimiser on the Stiefel manifold, or None."""
+        return None
+
+    def constants(self, safe_radius: float, *, each_term: bool = False) -> Constants | None:
+        """Bounds on f over the safe region, or on every term f_i; None where they are not known.
+
+        Args:
+            safe_radius: Radius ε of the safe region.
+            each_term: Bounds that hold for every f_i, as SGD and SAGA need them.
+        """
+        return None
+
+    def refresh(self, X: Tensor) -> None:
+        """Called before the first step and after every pass over the data, for what a problem adapts to X."""
+        return
+
+
+class Function(Problem):
+    """A torch function of X; its gradient comes from automatic differentiation.
+
+    Args:
+        function: Maps an n x p tensor to a real number, a tensor of shape ().
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        self.function = function
+
+    def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """f(X) and its gradient."""
+        return differentiate(self.function, X)
+
+    def value(self, X: Tensor) -> Tensor:
+        """f(X) without a gradient."""
+        with torch.no_grad():
+            return self.function(X)
+
+
+class FiniteSum(Problem):
+    """A mean of N terms given by a torch function of X and of the terms wanted.
+
+    Args:
+        function: Maps X and an index tensor to the mean of those terms at X, a tensor of shape ().
+        n_terms: N.
+        shape: (n, p), so that a random start can be made; otherwise X0 must be given.
+        chunk: How many terms a pass over all of them evaluates at once.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Tensor, Tensor], Tensor],
+        n_terms: int,
+        *,
+        shape: tuple[int, int] | None = None,
+        chunk: int = 4096,
+    ) -> None:
+        if isinstance(n_terms, bool) or not isinstance(n_terms, int) or n_terms < 1:
+            raise ValueError(f"n_terms must be a whole number >= 1; got {n_terms!r}")
+        self.function, self.n_terms, self.shape, self.chunk = function, n_terms, shape, chunk
+
+    def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """f(X) and its gradient, a chunk of terms at a time."""
+        value, G = torch.zeros((), device=X.device), torch.zeros_like(X)
+        for index in torch.split(torch.arange(self.n_terms, device=X.device), self.chunk):
+            part, gradient = differentiate(functools.partial(self._mean, index), X)
+            share = len(index) / self.n_terms
+            value = value + share * part
+            G.add_(gradient, alpha=share)
+        return value, G
+
+    def _mean(self, index: Tensor, X: Tensor) -> Tensor:
+        return self.function(X, index)
+
+    def batch_gradient(self, X: Tensor, index: Tensor | slice) -> Tensor:
+        """Gradient of the mean of the terms of an index."""
+        if isinstance(index, slice):
+            index = torch.arange(self.n_terms, device=X.device)[index]
+        return differentiate(functools.partial(self._mean, index), X)[1]
+
+
+class RowSum(Problem):
+    """A mean of terms f_i(X) = φ_i(a_i X), a_i a row of data: derived classes say what φ and its derivative are.
+
+    A batch of b terms has the gradient A^H φ'(Y) / b of rank b, and SAGA remembers N x p numbers, not N x n x p.
+
+    Args:
+        data: One row a_i per term, shape (N, n); torch tensor, NumPy array or memory map.
+        n_columns: p; None where only X0 knows it.
+    """
+
+    def __init__(self, data: Any, n_columns: int | None) -> None:
+        self.rows = Rows(data)
+        n = self.rows.shape[1]
+        if n_columns is not None and (
+            isinstance(n_columns, bool) or not isinstance(n_columns, int) or not 1 <= n_columns <= n
+        ):
+            raise ValueError(f"the number of columns must be a whole number from 1 to {n}; got {n_columns!r}")
+        self.n_terms = len(self.rows)
+        self.shape = None if n_columns is None else (n, n_columns)
+        self.dtype, self.device, self.from_numpy = self.rows.dtype, self.rows.device, self.rows.from_numpy
+
+    def known_shape(self) -> tuple[int, int]:
+        """(n, p), or a ValueError where p was not given."""
+        if self.shape is None:
+            raise ValueError("the number of columns is not known: give n_components")
+        return self.shape
+
+    def largest_row_norm(self) -> float:
+        """Length of the longest row of data."""
+        return max(float(torch.linalg.vector_norm(A, dim=1).max()) for _, A in self.rows.blocks())
+
+    @abstractmethod
+    def loss(self, Y: Tensor, index: Tensor | slice) -> Tensor:
+        """Sum of φ_i(y_i) over the rows y_i of Y, shape (); `index` says which terms they are."""
+
+    @abstractmethod
+    def scores(self, Y: Tensor, index: Tensor | slice) -> Tensor:
+        """The derivatives φ_i'(y_i), same shape as Y."""
+
+    def column_weights(self) -> Tensor | None:
+        """Weights of the columns in f and in its gradient, shape (p,), or None; `loss` has them, `scores` does not."""
+        return None
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        """Scores, or a gradient made of them, with the weights of the columns."""
+        weights = self.column_weights()
+        return scores if weights is None else scores * weights
+
+    def batch_scores(self, X: Tensor, index: Tensor | slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows A, products Y = A X and derivatives φ'(Y) of some terms."""
+        A = self.rows.take(index).to(X.device)
+        Y = A @ X
+        return A, Y, self.scores(Y, index)
+
+    def batch_gradient(self, X: Tensor, index: Tensor | slice) -> Factored:
+        """Factors of the gradient of the mean of the terms of an index."""
+        A, Y, scores = self.batch_scores(X, index)
+        return Factored(A, self.weigh(scores) / len(Y), Y)
+
+    def value(self, X: Tensor) -> Tensor:
+        """f(X) by one pass over the data."""
+        total = torch.zeros((), dtype=torch.float64)
+        for where, A in self.rows.blocks():
+            total += self.loss(A.to(X.device) @ X, where).double().cpu()
+        return total / self.n_terms
+
+    def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """f(X) and its gradient by one pass over the data."""
+        total, G = torch.zeros((), dtype=torch.float64), torch.zeros_like(X)
+        for where, block in self.rows.blocks():
+            A = block.to(X.device)
+            Y = A @ X
+            total += self.loss(Y, where).double().cpu()
+            G.addmm_(A.mH, self.scores(Y, where))
+        return total / self.n_terms, self.weigh(G.div_(self.n_terms))
+
+
+def differentiate(function: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Tensor, Tensor]:
+    """Value and gradient of a torch function; writes neither X.grad nor X.requires_grad."""
+    with torch.inference_mode(False), torch.enable_grad():
+        point = X.detach().clone().requires_grad_()
+        value = function(point)
+        if not isinstance(value, Tensor) or value.shape != () or value.is_complex():
+            got = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"the function must return a real tensor of shape (); got {got}")
+        if not value.requires_grad:
+            return value, torch.zeros_like(point, requires_grad=False)
+        (G,) = torch.autograd.grad(value, point)
+    return value.detach(), G
+
+
+def as_problem(problem: Any) -> Problem:
+    """A problem as it is; a function as a problem of one term."""
+    if isinstance(problem, Problem):
+        return problem
+    if callable(problem):
+        return Function(problem)
+    raise ValueError(
+        f"problem must be a torch function of X, or one of gs.problems; got {type(problem).__name__}. "
+        "A sum of terms is gs.problems.FiniteSum(function, n_terms)"
+    )

@@ -1,0 +1,19 @@
+"""Problems with known gradients, constants and, where there are any, known solutions."""
+
+from glideslope.solve.problem import FiniteSum, Function, Optimum, Problem, RowSum
+from glideslope.solve.problems.ica import ICA
+from glideslope.solve.problems.linear import LinearProblem
+from glideslope.solve.problems.pca import PCA
+from glideslope.solve.problems.procrustes import Procrustes
+
+__all__ = [
+    "ICA",
+    "PCA",
+    "FiniteSum",
+    "Function",
+    "LinearProblem",
+    "Optimum",
+    "Problem",
+    "Procrustes",
+    "RowSum",
+]

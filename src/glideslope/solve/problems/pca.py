@@ -1,0 +1,81 @@
+"""Principal components, section 4.1 of the paper: f(X) = -1/(2N) ‖A X‖_F², the rows of A the samples."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glideslope.solve.problem import Optimum, RowSum
+from glideslope.theory import Constants, quadratic_constants
+
+# The covariance is kept up to this width.
+LARGEST_COVARIANCE = 4096
+
+
+class PCA(RowSum):
+    """The p directions of largest variance of centred data: f_i(X) = -½ ‖a_i X‖².
+
+    Args:
+        data: Centred samples, one per row, shape (N, n); torch tensor, NumPy array or memory map, real or complex.
+        n_components: p; None means as many as X0 has columns.
+    """
+
+    def __init__(self, data: Any, n_components: int | None = None) -> None:
+        super().__init__(data, n_components)
+        self._passes = 0
+        self._covariance: Tensor | None = None
+
+    def loss(self, Y: Tensor, index: Tensor | slice) -> Tensor:
+        """Sum of -½ ‖y_i‖²."""
+        return -Y.abs().square().sum() / 2
+
+    def scores(self, Y: Tensor, index: Tensor | slice) -> Tensor:
+        """The derivatives -y_i."""
+        return -Y
+
+    def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """f(X) and its gradient: by the data, and after n/(2p) passes by the covariance, which has paid by then."""
+        n, p = X.shape
+        self._passes += 1
+        if self._covariance is None and n <= min(LARGEST_COVARIANCE, self.n_terms) and self._passes > n / (2 * p):
+            self._covariance = self.covariance().to(X.device)
+        if self._covariance is None:
+            return super().value_and_gradient(X)
+        G = self._covariance @ -X
+        return (X.conj() * G).real.sum() / 2, G
+
+    def value(self, X: Tensor) -> Tensor:
+        """f(X)."""
+        return super().value(X) if self._covariance is None else self.value_and_gradient(X)[0]
+
+    def covariance(self) -> Tensor:
+        """A^H A / N, shape (n, n), in the data's type."""
+        n = self.rows.shape[1]
+        total = torch.zeros((n, n), dtype=self.dtype, device=self.device)
+        for _, A in self.rows.blocks():
+            total.addmm_(A.mH, A)
+        return total / self.n_terms
+
+    def optimum(self) -> Optimum:
+        """The leading eigenvectors of the covariance and f there, from a float64 decomposition. Cost O(n³)."""
+        n, p = self.known_shape()
+        wide = torch.complex128 if self.dtype in (torch.complex64, torch.complex128) else torch.float64
+        total = torch.zeros((n, n), dtype=wide, device=self.device)
+        for _, block in self.rows.blocks():
+            A = block.to(wide)
+            total.addmm_(A.mH, A)
+        eigenvalues, vectors = torch.linalg.eigh(total / self.n_terms)
+        X = vectors[:, -p:].flip(-1).to(self.dtype)
+        return Optimum(X, -float(eigenvalues[-p:].sum()) / 2)
+
+    def constants(self, safe_radius: float, *, each_term: bool = False) -> Constants:
+        """Constants of f; or of the terms, from the longest row: L = ‖a‖², L' = sqrt(1+ε) ‖a‖², s = (1+ε) ‖a‖²."""
+        _, p = self.known_shape()
+        if not each_term:
+            return quadratic_constants(-self.covariance(), columns=p, safe_radius=safe_radius)
+        longest = self.largest_row_norm() ** 2
+        stretch = math.sqrt(1 + safe_radius)
+        return Constants(smoothness=longest, gradient_bound=stretch * longest, symmetric_bound=stretch**2 * longest)

@@ -1,0 +1,68 @@
+"""Rows of data that a problem is a sum over: a torch tensor, a NumPy array, or a memory map larger than memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# A pass over the data reads blocks of about this many numbers.
+BLOCK_NUMBERS = 2**22
+
+
+class Rows:
+    """The rows of a matrix, read by index or in blocks; NaN and infinity are refused with their first position.
+
+    Args:
+        data: Matrix of shape (N, n): a floating or complex torch tensor, or a NumPy array or memory map.
+        name: What to call it in errors.
+    """
+
+    def __init__(self, data: Any, *, name: str = "data") -> None:
+        self.from_numpy = isinstance(data, np.ndarray)
+        if not self.from_numpy and not isinstance(data, Tensor):
+            raise ValueError(f"{name} must be a torch tensor or a NumPy array; got {type(data).__name__}")
+        if data.ndim != 2 or 0 in data.shape:
+            raise ValueError(f"{name} must be a matrix, one sample per row; got shape {tuple(data.shape)}")
+        if self.from_numpy and not isinstance(data, np.memmap):
+            data = torch.from_numpy(np.ascontiguousarray(data))
+        self._map: np.ndarray | None = data if isinstance(data, np.memmap) else None
+        self._tensor: Tensor | None = None if self._map is not None else data.detach()
+        sample = torch.from_numpy(np.array(data[:1])) if self._map is not None else data
+        self.dtype, self.device = sample.dtype, sample.device
+        if self.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+            raise ValueError(
+                f"{name} must be float32, float64, complex64 or complex128; got {self.dtype}. "
+                f"Convert it, e.g. {name}.{'astype(np.float32)' if self.from_numpy else 'float()'}"
+            )
+        self.shape = (int(data.shape[0]), int(data.shape[1]))
+        self._refuse_what_is_not_finite(name)
+
+    def _refuse_what_is_not_finite(self, name: str) -> None:
+        for where, block in self.blocks():
+            finite = torch.isfinite(block)
+            if not bool(finite.all()):
+                row, column = (int(i) for i in (~finite).nonzero()[0])
+                value = block[row, column].item()
+                raise ValueError(f"{name} must be finite; got {value} at row {where.start + row}, column {column}")
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def take(self, index: Tensor | slice) -> Tensor:
+        """The rows of an index tensor or of a slice, on the data's device."""
+        if self._tensor is not None:
+            return self._tensor[index] if isinstance(index, slice) else self._tensor.index_select(0, index)
+        assert self._map is not None
+        chosen = index if isinstance(index, slice) else index.numpy()
+        return torch.from_numpy(np.array(self._map[chosen]))
+
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """All rows in order, in blocks of a few megabytes, each with its slice."""
+        step = max(1, BLOCK_NUMBERS // self.shape[1])
+        for start in range(0, self.shape[0], step):
+            where = slice(start, min(start + step, self.shape[0]))
+            yield where, self.take(where)

@@ -1,0 +1,132 @@
+"""Step sizes without tuning for the full gradient: Barzilai-Borwein steps, accepted by a non-monotone test.
+
+The step moves along the tangent part to Y = X - η T and on to X⁺ = Y (3/2 I - ½ Y^H Y). So f(X⁺) + μ N(Y) is the
+gradient-free merit function Ψ(Y), and its test costs no evaluation of f beside the one the next step needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.field import riemannian_gradient
+from glideslope.formulas.normal import newton_schulz_factor, newton_schulz_radius
+from glideslope.formulas.orthogonality import frobenius, penalty, penalty_gradient, subtract_identity_
+from glideslope.formulas.retraction import retract
+from glideslope.solve.problem import Problem
+
+SUFFICIENT_DECREASE = 1e-4
+# Weight of the past in the reference value of Zhang and Hager: 0 is monotone, 1 the mean of all values.
+MEMORY = 0.85
+MOST_TRIALS = 30
+
+
+@dataclass
+class Evaluation:
+    """One point with all a step from it needs."""
+
+    X: Tensor
+    f: float
+    value: float
+    """f, plus λ N for method="penalty"."""
+    G: Tensor
+    T: Tensor
+    slope: float
+    """Re<G, T>, the rate at which f falls along -T."""
+
+
+class Search:
+    """Barzilai-Borwein with a non-monotone Armijo test.
+
+    Args:
+        problem: What to minimise.
+        X: First iterate.
+        method: "landing", "riemannian" or "penalty".
+        metric: "canonical" or "euclidean".
+        safe_radius: ε.
+        retraction: For method="riemannian".
+        penalty_weight: λ for method="penalty".
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        X: Tensor,
+        *,
+        method: str,
+        metric: str,
+        safe_radius: float,
+        retraction: str,
+        penalty_weight: float | None,
+    ) -> None:
+        self.problem, self.method, self.metric = problem, method, metric
+        self.retraction, self.penalty_weight = retraction, penalty_weight
+        self.reach = newton_schulz_radius(safe_radius)
+        self.evaluations = 0
+        self.at = self._evaluate(X)
+        self.step_size = 0.0
+        self.reference, self._weight, self._odd = self.at.value, 1.0, False
+        # μ of the merit function must outweigh the curvature of the constraint, ‖sym(X^H G)‖.
+        self.mu = float(torch.linalg.vector_norm(X.mH @ self.at.G)) / X.shape[-1] ** 0.5
+        # The smallest change of f that means anything.
+        self.resolution = 10 * torch.finfo(X.dtype).eps
+
+    def _evaluate(self, X: Tensor) -> Evaluation:
+        value, G = self.problem.value_and_gradient(X)
+        f = float(value)
+        self.evaluations += 1
+        if self.method == "penalty":
+            assert self.penalty_weight is not None
+            penalised = f + self.penalty_weight * float(penalty(X))
+            T = G + self.penalty_weight * penalty_gradient(X)
+            return Evaluation(X, f, penalised, G, T, float(frobenius(T)) ** 2)
+        T = riemannian_gradient(X, G, metric=self.metric)
+        return Evaluation(X, f, f, G, T, float(torch.sum((G.conj() * T).real)))
+
+    def _move(self, step_size: float) -> tuple[Tensor, float]:
+        """The next iterate, and the penalty N(Y) of the point before its normal step."""
+        X, T = self.at.X, self.at.T
+        if self.method == "riemannian":
+            return retract(X, T * -step_size, kind=self.retraction), 0.0
+        Y = torch.sub(X, T, alpha=step_size)
+        if self.method == "penalty":
+            return Y, 0.0
+        S = Y.mH @ Y
+        factor = newton_schulz_factor(S)
+        return Y @ factor, float(subtract_identity_(S).abs().square().sum()) / 4
+
+    def _longest(self, norm: float) -> float:
+        """The longest step that Newton-Schulz brings back into the safe region: η² ‖T‖² = ½ reach."""
+        return float("inf") if self.method == "penalty" else (self.reach / 2) ** 0.5 / max(norm, 1e-300)
+
+    def step(self) -> bool:
+        """Move to a point that passes the test; False where none does, because rounding hides any decrease."""
+        at, norm = self.at, float(frobenius(self.at.T))
+        longest = self._longest(norm)
+        step_size = min(self.step_size or 0.1 / max(norm, 1e-300), longest)
+        for _ in range(MOST_TRIALS):
+            X, excess = self._move(step_size)
+            trial = self._evaluate(X)
+            merit = trial.value + self.mu * excess
+            noise = self.resolution * abs(self.reference)
+            if merit <= self.reference - SUFFICIENT_DECREASE * step_size * at.slope + noise:
+                self._accept(trial, step_size)
+                return True
+            # The minimiser of the parabola through f, its slope and the trial, within bounds.
+            bend = merit - at.value + step_size * at.slope
+            shorter = step_size**2 * at.slope / (2 * bend) if bend > 0 else 0.0
+            step_size = min(max(shorter, 0.1 * step_size), 0.5 * step_size)
+        return False
+
+    def _accept(self, trial: Evaluation, step_size: float) -> None:
+        at = self.at
+        s, y = trial.X - at.X, trial.T - at.T
+        along = abs(float(torch.sum((s.conj() * y).real)))
+        numbers = (float(frobenius(s)) ** 2, along) if self._odd else (along, float(frobenius(y)) ** 2)
+        self._odd = not self._odd
+        self.step_size = numbers[0] / numbers[1] if min(numbers) > 0 else step_size
+        weight = MEMORY * self._weight + 1
+        self.reference = (MEMORY * self._weight * self.reference + trial.value) / weight
+        self._weight, self.at, self.last_step = weight, trial, step_size

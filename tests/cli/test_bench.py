@@ -1,0 +1,348 @@
+"""The `glideslope bench steps` command on tiny workloads: what it shows, refuses, and makes of numbers."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+pytest.importorskip("typer")
+
+from glideslope import cli
+from glideslope.cli.bench import command, measure, peers, targets, workloads
+from glideslope.cli.bench.environment import Environment
+from glideslope.cli.bench.measure import METHODS, Outcome, Report, Result
+from glideslope.cli.bench.memory import allocations
+from glideslope.cli.bench.methods import FOUR_PRODUCTS, LANDING, OWN, THREE_PRODUCTS, floor_of, ours
+from glideslope.cli.bench.timing import Budget, Deadline, Samples, Timing, interleave, without_garbage_collection
+from glideslope.cli.bench.workloads import Case, Workload, many, resnet18_kernels, select, single
+from glideslope.optim import LandingSGD
+from glideslope.stiefel import random_stiefel
+
+NETWORK = Workload("net", "network", ((4, 2, 3, 3), (16, 4, 1, 1)), view="conv")
+COMPLEX = Workload("complex 3 of 5 x 5", "list", ((5, 5),) * 3, is_complex=True)
+TINY = (single(40, 8), single(12, 12), *many(3, 6, 6), *many(2, 12, 4), NETWORK, COMPLEX)
+ONCE = Budget(rounds=1, fewest=1, seconds=0.0)
+METHOD = {method.name: method for method in METHODS}
+
+
+def report_of(medians, family="single"):
+    """A report with the given medians: {workload: {method: seconds}}."""
+    report = Report(Environment.now("cpu", torch.float32))
+    for name, by_method in medians.items():
+        known = [one for one in workloads.WORKLOADS if one.name == name]
+        result = Result(known[0] if known else single(*map(int, name.split(" x ")), family))
+        result.outcomes = {
+            method: Outcome(Timing(second, second, second, 3, 1) if second else None, None if second else "skipped")
+            for method, second in by_method.items()
+        }
+        report.results.append(result)
+    return report
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run the command on tiny workloads; gives exit code, what it printed, and what it complained of."""
+    monkeypatch.setattr(workloads, "WORKLOADS", TINY)
+
+    def execute(*arguments):
+        monkeypatch.setattr(sys, "argv", ["glideslope", "bench", "steps", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return ended.value.code or 0, captured.out, captured.err
+
+    return execute
+
+
+@pytest.mark.parametrize(
+    ("workload", "dtype"),
+    [
+        (workload, dtype)
+        for workload in TINY
+        for dtype in (torch.float32, torch.float64, torch.bfloat16)
+        if not (workload.is_complex and dtype == torch.bfloat16)
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_the_first_step_of_each_of_our_methods_is_its_definition(workload, dtype):
+    case = Case(workload, dtype=dtype, device="cpu")
+    for method in OWN:
+        if method.applies(workload):
+            lr = method.checked_lr(case)
+            made = method.build(case, lr)
+            made.step()
+            assert method.complaint(case, made, lr) is None, method.name
+
+
+def test_the_floor_of_square_matrices_is_three_products_and_of_all_others_four():
+    assert [floor_of(workload) for workload in TINY[:3]] == [FOUR_PRODUCTS, THREE_PRODUCTS, THREE_PRODUCTS]
+    assert floor_of(NETWORK) == FOUR_PRODUCTS
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (replace(METHOD[LANDING], build=lambda case, lr: ours(LandingSGD)(case, 1.1 * lr)), "wrong: "),
+        (replace(METHOD["LandingSGD polar"], build=METHOD["torch SGD"].build), "wrong: at distance "),
+        (replace(METHOD["torch SGD"], build=lambda case, lr: 1 / 0), "error: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_method_with_a_wrong_result_is_reported_and_not_timed(broken, complaint):
+    report = Report(Environment.now("cpu", torch.float32))
+    measure.measure(report, [single(40, 8)], dtype=torch.float32, budget=ONCE, methods=[METHOD[FOUR_PRODUCTS], broken])
+    outcomes = report.results[0].outcomes
+    assert outcomes[FOUR_PRODUCTS].timing is not None
+    assert outcomes[broken.name].timing is None
+    assert outcomes[broken.name].problem.startswith(complaint)
+
+
+def test_a_method_that_changes_the_gradient_is_wrong():
+    def build(case, lr):
+        made = METHOD["torch SGD"].build(case, lr)
+        step = made.step
+        made.step = lambda: (step(), case.gradients[0].mul_(2))
+        return made
+
+    case = Case(single(9, 3), dtype=torch.float32, device="cpu")
+    before = case.gradients[0].clone()
+    assert measure.prepare(replace(METHOD["torch SGD"], build=build), case, ONCE) == "wrong: it changed the gradient"
+    assert torch.equal(case.gradients[0], before)
+
+
+def test_table_json_and_chart_have_every_method_with_its_ratios(run, tmp_path):
+    file, chart = tmp_path / "steps.json", tmp_path / "steps.png"
+    code, out, _ = run("--rounds", 2, "--threads", 1, "--only", "40 x 8", "--json", file, "--chart", chart)
+    assert code == 0
+    for text in ("40 x 8: one step, median of 2 rounds", "median ms", "quartiles ms", f"/ {FOUR_PRODUCTS}"):
+        assert text in out
+    for text in ("1 thread, cpu, float32", f"torch {torch.__version__}", "new bytes in step 2", "bytes of one n x p"):
+        assert text in out
+    assert chart.read_bytes().startswith(b"\x89PNG")
+    written = json.loads(file.read_text())
+    assert written["environment"]["threads"] == 1
+    assert written["environment"]["command"].startswith("glideslope bench steps --rounds 2")
+    (workload,) = written["workloads"]
+    assert (workload["name"], workload["rounds"], workload["floor"]) == ("40 x 8", 2, FOUR_PRODUCTS)
+    expected = [method.name for method in METHODS if method.applies(single(40, 8))]
+    assert list(workload["methods"]) == expected
+    landing = workload["methods"][LANDING]
+    assert landing["to_landing"] == 1
+    assert landing["seconds"]["lower"] <= landing["seconds"]["median"] <= landing["seconds"]["upper"]
+    floor = workload["methods"][FOUR_PRODUCTS]["seconds"]["median"]
+    assert landing["to_floor"] == pytest.approx(landing["seconds"]["median"] / floor)
+    for name, method in METHOD.items():
+        if method in OWN and method.applies(single(40, 8)):
+            assert "seconds" in workload["methods"][name], workload["methods"][name]
+
+
+def test_peers_that_are_not_installed_are_reported_as_such(run, monkeypatch):
+    monkeypatch.setattr(peers.util, "find_spec", lambda name: None)
+    code, out, _ = run("--rounds", 1, "--only", "40 x 8")
+    assert code == 0
+    assert "geoopt not installed, pogo-torch not installed, geotorch not installed" in out
+    rows = [line for line in out.splitlines() if "geoopt Riemannian" in line or "pogo-torch POGO" in line]
+    assert len(rows) == 2
+    assert all("not installed" in row for row in rows)
+
+
+@pytest.mark.parametrize("name", [targets.GEOOPT, targets.POGO, peers.GEOTORCH, "torch parametrizations.orthogonal"])
+def test_an_installed_peer_starts_at_the_same_point_and_passes_its_check(name):
+    method = METHOD[name]
+    if method.requires is not None:
+        pytest.importorskip(method.requires[1])
+    for workload in (single(12, 5), *many(2, 4, 4), NETWORK):
+        case = Case(workload, dtype=torch.float32, device="cpu")
+        assert not isinstance(measure.prepare(method, case, replace(ONCE, slowest=60.0)), str), workload.name
+
+
+def test_a_power_law_is_recovered_by_the_fitted_exponents():
+    assert targets.fitted_exponent([100, 200, 500], [3 * size**1.7 for size in (100, 200, 500)]) == pytest.approx(1.7)
+    medians = {f"5000 x {p}": {LANDING: 1e-7 * p**2, "other": 1e-5 * p} for p in (100, 200, 500, 1000)}
+    medians |= {f"{n} x 64": {LANDING: 1e-6 * n} for n in (1000, 3000, 10000)}
+    found = {(one.method, one.variable): one.exponent for one in targets.growth(report_of(medians))}
+    expected = {(LANDING, "p at n = 5000"): 2, ("other", "p at n = 5000"): 1, (LANDING, "n at p = 64"): 1}
+    assert found == pytest.approx(expected)
+
+
+def test_two_sizes_are_too_few_for_an_exponent():
+    assert targets.growth(report_of({f"5000 x {p}": {LANDING: p} for p in (100, 200)})) == []
+
+
+def test_targets_are_judged_by_the_ratio_of_medians():
+    medians = {
+        "5000 x 100": {
+            FOUR_PRODUCTS: 1.0,
+            LANDING: 1.15,
+            targets.NEWTON_SCHULZ: 1.7,
+            targets.GEOOPT: 2.3 * 1.15 + 1e-9,
+            targets.POGO: 0,
+        },
+        "1000 x 1000": {FOUR_PRODUCTS: 1.3, THREE_PRODUCTS: 1.0, LANDING: 1.2, targets.NEWTON_SCHULZ: 2.0},
+    }
+    found = {(one.workload, one.sentence): (one.measured, one.met) for one in targets.verdicts(report_of(medians))}
+    assert found == {
+        ("5000 x 100", "LandingSGD / four products <= 1.15"): ("1.15", True),
+        ("5000 x 100", "LandingSGD newton-schulz / four products <= 1.6"): ("1.7", False),
+        ("5000 x 100", f"{targets.GEOOPT} / LandingSGD >= 2.3"): ("2.3", True),
+        ("5000 x 100", f"{targets.POGO} / LandingSGD >= 3.5"): (f"{targets.POGO} skipped", None),
+        ("1000 x 1000", "LandingSGD / three products <= 1.15"): ("1.2", False),
+        ("1000 x 1000", "LandingSGD newton-schulz / four products <= 1.6"): ("1.54", True),
+    }
+
+
+def test_every_target_and_quick_name_is_a_workload_and_a_method():
+    names = {workload.name for workload in workloads.WORKLOADS}
+    assert {target.workload for target in targets.TARGETS} <= names
+    assert set(workloads.QUICK) <= names
+    assert {name for target in targets.TARGETS for name in target.methods} <= set(METHOD)
+
+
+def test_the_network_is_all_twenty_kernels_of_resnet18():
+    shapes = resnet18_kernels()
+    assert len(shapes) == 20
+    assert sum(torch.Size(shape).numel() for shape in shapes) == 11_166_912
+
+
+def test_allocations_counts_what_is_new_and_says_who_asked_for_it():
+    X, out = torch.ones(300, 100), torch.empty(100, 100)
+    assert allocations(lambda: torch.mm(X.T, X, out=out)).total == 0
+    counted = allocations(lambda: X.clone().neg())
+    assert (counted.total, counted.largest, counted.count) == (240_000, 120_000, 2)
+    assert counted.largest_by in ("aten::clone", "aten::neg")
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("normal_step", ["landing", "newton-schulz", "polar"])
+def test_the_second_step_allocates_no_matrix_of_the_size_of_x(generator, normal_step, momentum):
+    X = torch.nn.Parameter(random_stiefel(600, 50, generator=generator))
+    X.grad = torch.randn(600, 50, generator=generator)
+    optimizer = LandingSGD([X], lr=0.01, momentum=momentum, normal_step=normal_step, foreach=False)
+    optimizer.step()
+    for _ in range(2):
+        counted = allocations(optimizer.step)
+        assert counted.largest < X.numel() * X.element_size(), counted
+
+
+def test_samples_are_medians_with_quartiles():
+    timing = Samples([4.0, 1.0, 2.0, 3.0, 5.0], 7).timing()
+    assert (timing.lower, timing.median, timing.upper, timing.samples, timing.repetitions) == (2, 3, 4, 5, 7)
+    assert Samples([2.0], 1).timing().median == 2
+    assert Samples([], 1).timing() is None
+
+
+def test_rounds_take_every_method_once_in_a_changing_order():
+    taken, samples = [], {}
+    steps = {name: partial(taken.append, name) for name in "abc"}
+    budget = Budget(rounds=3, fewest=3, seconds=60.0)
+    device = torch.device("cpu")
+    interleave(
+        steps,
+        samples,
+        budget=budget,
+        deadline=Deadline(60),
+        device=device,
+        on_round=lambda done, of: taken.append(done),
+    )
+    rounds = [taken[taken.index(i) + 1 : taken.index(i + 1)] for i in (1, 2)]
+    orders = [list(dict.fromkeys(one)) for one in rounds]
+    assert orders == [["a", "c", "b"], ["c", "a", "b"]]
+    assert all(len(one.seconds) == 3 for one in samples.values())
+
+
+def test_garbage_is_not_collected_while_timing():
+    import gc
+
+    with without_garbage_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_an_interrupt_shows_what_was_measured_so_far(run, monkeypatch):
+    calls = []
+
+    def broken(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return interleave(*arguments, **options)
+
+    monkeypatch.setattr(measure, "interleave", broken)
+    code, out, _ = run("--rounds", 1, "--only", "40 x 8", "--only", "12 x 12", "--only", "net")
+    assert code == 130
+    assert "Interrupted" in out
+    assert "40 x 8: one step, median of 1 round" in out
+    assert "12 x 12: one step, median of 0 rounds" in out
+    assert "net: one step" not in out
+
+
+def test_no_workload_is_begun_when_the_time_is_up():
+    report = Report(Environment.now("cpu", torch.float32))
+    measure.measure(report, TINY[:2], dtype=torch.float32, budget=replace(ONCE, whole=-1.0))
+    assert report.results == []
+    assert report.left_out == ["40 x 8", "12 x 12"]
+
+
+def test_patterns_select_workloads_and_quick_is_a_subset():
+    everything = workloads.WORKLOADS
+    assert [one.name for one in select(everything, ["5000 x *"], quick=True)] == [
+        "5000 x 100",
+        "5000 x 200",
+        "5000 x 500",
+        "5000 x 1000",
+    ]
+    assert [one.name for one in select(everything, [], quick=True)] == list(workloads.QUICK)
+    assert len(select(everything, [], quick=False)) == len(everything)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--dtype", "int8"], "--dtype must be one of float32, float64, bfloat16; got 'int8'"),
+        (["--device", "tpu"], "--device must be cpu, cuda or cuda:NUMBER; got 'tpu'"),
+        (["--only", "7 x 7"], "--only: '7 x 7' matches no workload; there are '40 x 8', "),
+        (["--json", "missing/steps.json"], "cannot write missing/steps.json: give a file in a folder that exists"),
+    ],
+)
+def test_wrong_options_are_one_line_and_exit_code_2(run, arguments, message):
+    code, out, err = run(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"glideslope bench steps: {message}")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_said_before_anything_is_measured(run):
+    code, _, err = run("--device", "cuda")
+    assert code == 2
+    assert "torch finds no GPU here" in err
+
+
+@pytest.mark.parametrize("option", ["--rounds", "--threads"])
+def test_numbers_below_one_are_refused(run, option):
+    code, _, err = run(option, 0)
+    assert code == 2
+    assert option in err
+
+
+def test_asking_for_help_imports_no_peer_and_no_plotting():
+    names = "('geoopt', 'pogo', 'geotorch', 'matplotlib', 'glideslope.cli.bench.measure')"
+    code = (
+        "import sys; sys.argv = ['glideslope', '--help']\n"
+        "from glideslope import cli\n"
+        "try:\n    cli.main()\nexcept SystemExit:\n    pass\n"
+        f"print('LOADED', [name for name in {names} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "LOADED []" in done.stdout
+    assert "bench" in done.stdout
+
+
+def test_the_options_of_the_command_are_those_documented(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    for option in ("--device", "--dtype", "--threads", "--rounds", "--quick", "--only", "--json", "--chart"):
+        assert option in out
+    assert command.DTYPES[0] == "float32"

@@ -83,7 +83,7 @@ def test_the_variance_of_the_saga_direction_is_bounded_by_the_distance_to_the_me
 def test_proposition_saga_with_a_constant_step_passes_the_plateau_of_sgd_on_the_papers_ica():
     """n = 10, N = 1e4, batches of 100: gradient norm 1e-10 and distance 1e-12, where SGD stays above 1e-3."""
     problem = gs.problems.ICA(paper_ica())
-    run = dict(batch_size=100, step_size=0.1, max_epochs=100)
+    run = {"batch_size": 100, "step_size": 0.1, "max_epochs": 100}
     saga = gs.minimize(problem, gradient="saga", tolerance=1e-12, **run)
     assert saga.converged
     assert saga.gradient_norm < 1e-10

@@ -1,4 +1,4 @@
-"""Section 3.2 of the paper: landing SGD (20), its expected decrease, and its rates with the steps of the propositions."""
+"""Section 3.2 of the paper: landing SGD (20), its expected decrease, and its rates with the propositions' steps."""
 
 import math
 
@@ -92,7 +92,14 @@ def test_propositions_landing_sgd_converges_like_one_over_the_root_of_k(schedule
 def test_the_schedules_are_those_of_the_propositions(generator):
     problem = small_problem("pca", generator)
     theory = Theory(constants=problem.constants(0.5, each_term=True))
-    run = dict(gradient="minibatch", batch_size=3, step_size="theory", max_epochs=2, record_every=1, tolerance=0)
+    run = {
+        "gradient": "minibatch",
+        "batch_size": 3,
+        "step_size": "theory",
+        "max_epochs": 2,
+        "record_every": 1,
+        "tolerance": 0,
+    }
     decreasing = gs.minimize(problem, **run).history.step_size[:-1]
     np.testing.assert_allclose(decreasing, [theory.decreasing_step(k) for k in range(len(decreasing))])
     fixed = gs.minimize(problem, schedule="1/sqrt(K)", **run).history.step_size[:-1]

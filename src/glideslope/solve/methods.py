@@ -69,7 +69,15 @@ class Riemannian(Method):
     def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> None:
         """A step along the Riemannian gradient and back onto the manifold."""
         T = riemannian_gradient(X, dense(G), metric=self.metric)
-        X.copy_(retract(X, T.mul_(-step_size), kind=self.retraction))
+        X.copy_(retracted(X, T.mul_(-step_size), self.retraction))
+
+
+def retracted(X: Tensor, Z: Tensor, kind: str) -> Tensor:
+    """`retract`, with NaN where a decomposition refuses what is not finite, so that a run ends with a reason."""
+    try:
+        return retract(X, Z, kind=kind)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        return torch.full_like(X, float("nan"))
 
 
 class Penalty(Method):

@@ -88,8 +88,10 @@ def minimize(
     check_option("metric", metric, METRICS)
     check_option("retraction", retraction, tuple(RETRACTIONS))
     check_positive(max_epochs=max_epochs)
+    if max_seconds is not None:
+        check_positive(max_seconds=max_seconds)
     rule = StepRule(attraction, safe_radius, metric, normal_step, safeguard)
-    if tolerance < 0:
+    if not tolerance >= 0:
         raise ValueError(f"tolerance must be >= 0; got {tolerance!r}")
     if (method == "penalty") != (penalty_weight is not None):
         raise ValueError("penalty_weight goes with method='penalty', and that method needs it")
@@ -115,6 +117,7 @@ def minimize(
         callback=callback,
         progress=progress,
     )
+    problem.begin()
     run = Run(X, source, watch, Budget(max_epochs, max_seconds), steps_per_pass)
     if step_size == "auto":
         if gradient != "full":

@@ -62,9 +62,16 @@ class Problem(ABC):
         """
         return None
 
-    def refresh(self, X: Tensor) -> None:
-        """Called before the first step and after every pass over the data, for what a problem adapts to X."""
+    def begin(self) -> None:
+        """Called before a run: what was counted in another must not change the iterates of this one."""
         return
+
+    def refresh(self, X: Tensor) -> bool:
+        """Called before the first step and after every pass over the data, for what a problem adapts to X.
+
+        Returns True where f is another function from now on, so that gradients and values kept are renewed.
+        """
+        return False
 
 
 class Function(Problem):
@@ -94,6 +101,7 @@ class FiniteSum(Problem):
         function: Maps X and an index tensor to the mean of those terms at X, a tensor of shape ().
         n_terms: N.
         shape: (n, p), so that a random start can be made; otherwise X0 must be given.
+        dtype: Type of that start; torch's default unless given.
         chunk: How many terms a pass over all of them evaluates at once.
     """
 
@@ -103,11 +111,12 @@ class FiniteSum(Problem):
         n_terms: int,
         *,
         shape: tuple[int, int] | None = None,
+        dtype: torch.dtype | None = None,
         chunk: int = 4096,
     ) -> None:
         if isinstance(n_terms, bool) or not isinstance(n_terms, int) or n_terms < 1:
             raise ValueError(f"n_terms must be a whole number >= 1; got {n_terms!r}")
-        self.function, self.n_terms, self.shape, self.chunk = function, n_terms, shape, chunk
+        self.function, self.n_terms, self.shape, self.dtype, self.chunk = function, n_terms, shape, dtype, chunk
 
     def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """f(X) and its gradient, a chunk of terms at a time."""
@@ -137,10 +146,11 @@ class RowSum(Problem):
     Args:
         data: One row a_i per term, shape (N, n); torch tensor, NumPy array or memory map.
         n_columns: p; None where only X0 knows it.
+        name: What to call the data in errors.
     """
 
-    def __init__(self, data: Any, n_columns: int | None) -> None:
-        self.rows = Rows(data)
+    def __init__(self, data: Any, n_columns: int | None, *, name: str = "data") -> None:
+        self.rows = Rows(data, name=name)
         n = self.rows.shape[1]
         if n_columns is not None and (
             isinstance(n_columns, bool) or not isinstance(n_columns, int) or not 1 <= n_columns <= n
@@ -216,7 +226,7 @@ def differentiate(function: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Tens
             raise ValueError(f"the function must return a real tensor of shape (); got {got}")
         if not value.requires_grad:
             return value, torch.zeros_like(point, requires_grad=False)
-        (G,) = torch.autograd.grad(value, point)
+        (G,) = torch.autograd.grad(value, point, materialize_grads=True)
     return value.detach(), G
 
 

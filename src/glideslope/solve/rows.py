@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,13 @@ from torch import Tensor
 
 # A pass over the data reads blocks of about this many numbers.
 BLOCK_NUMBERS = 2**22
+
+
+def as_tensor(array: np.ndarray) -> Tensor:
+    """A NumPy array as a tensor that shares its memory where it can; read-only arrays too, as nothing writes here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable", category=UserWarning)
+        return torch.from_numpy(np.ascontiguousarray(array))
 
 
 class Rows:
@@ -28,7 +36,7 @@ class Rows:
         if data.ndim != 2 or 0 in data.shape:
             raise ValueError(f"{name} must be a matrix, one sample per row; got shape {tuple(data.shape)}")
         if self.from_numpy and not isinstance(data, np.memmap):
-            data = torch.from_numpy(np.ascontiguousarray(data))
+            data = as_tensor(data)
         self._map: np.ndarray | None = data if isinstance(data, np.memmap) else None
         self._tensor: Tensor | None = None if self._map is not None else data.detach()
         sample = torch.from_numpy(np.array(data[:1])) if self._map is not None else data

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -32,8 +34,10 @@ ADVICE = {
 }
 # Beyond this distance the iterates of the penalty method have run away.
 RUNAWAY = 1e6
-# Records without a lower gradient norm after which an automatic search has met the floor of its type.
+# Records without a lower gradient norm or value after which an automatic search has met the floor of its type.
 STALLED_AFTER = 200
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -58,6 +62,8 @@ class Watch:
     history: History = field(default_factory=History)
     _best: tuple[float, Tensor, Record] | None = None
     _mu: float | None = None
+    _lowest: tuple[float, float] = (math.inf, math.inf)
+    _since_lowest: int = 0
 
     def record(
         self,
@@ -81,8 +87,10 @@ class Watch:
         record = Record(step, passes, seconds, float(value), norm, far, step_size, shortened)
         if not (far < RUNAWAY and norm < float("inf") and abs(record.value) < float("inf")):
             return "diverged"
+        feasible = far <= self.tolerance or self.penalty_weight is not None
+        converged = norm <= self.tolerance and feasible
         self.history.records.append(record)
-        self._keep_best(X, value, G, record)
+        self._keep_best(X, value, G, record, converged)
         if self.progress:
             line = (
                 f"step {step}  passes {passes:.1f}  value {record.value:.8g}  gradient {norm:.2e}  distance {far:.2e}"
@@ -91,10 +99,28 @@ class Watch:
             sys.stderr.flush()
         if self.callback is not None and self.callback(record):
             return "callback"
-        feasible = far <= self.tolerance or self.penalty_weight is not None
-        return "converged" if norm <= self.tolerance and feasible else None
+        return "converged" if converged else None
 
-    def _keep_best(self, X: Tensor, value: Tensor, G: Tensor, record: Record) -> None:
+    @property
+    def last_step(self) -> int | None:
+        """The step of the last record."""
+        return self.history[-1].step if len(self.history) else None
+
+    def forget(self) -> None:
+        """Values so far are those of another f: the next record is better than the best before it."""
+        if self._best is not None:
+            self._best = (math.inf, *self._best[1:])
+        self._lowest, self._since_lowest = (math.inf, math.inf), 0
+
+    def stalled(self, resolution: float) -> str | None:
+        """Count the last record; "stalled" where neither gradient norm nor value went lower for a long time."""
+        last, (norm, value) = self.history[-1], self._lowest
+        lower = last.gradient_norm < norm or last.value < value - resolution * abs(last.value)
+        self._lowest = (min(norm, last.gradient_norm), min(value, last.value))
+        self._since_lowest = 0 if lower else self._since_lowest + 1
+        return "stalled" if self._since_lowest > STALLED_AFTER else None
+
+    def _keep_best(self, X: Tensor, value: Tensor, G: Tensor, record: Record, converged: bool) -> None:
         """Compare by the merit function, for which a lower f bought by infeasibility counts nothing."""
         if self._mu is None:
             self._mu = 1 + 4 * float(torch.linalg.vector_norm(X.mH @ G))
@@ -102,8 +128,7 @@ class Watch:
             score = float(merit(X, value.to(X.real.dtype).to(X.device), G, mu=self._mu))
         else:
             score = record.value + self.penalty_weight * float(penalty(X))
-        converging = self.tolerance >= record.gradient_norm
-        if self._best is None or converging or score <= self._best[0]:
+        if self._best is None or converged or score <= self._best[0]:
             self._best = (score, X.clone(), record)
 
     def solution(self, reason: str, n_gradients: int, seconds: float, n_steps: int, shortened: int) -> Solution:
@@ -111,6 +136,8 @@ class Watch:
         if self.progress:
             sys.stderr.write("\n")
         if self._best is None:
+            if reason == "interrupted":  # before there was anything to return
+                raise KeyboardInterrupt
             raise ValueError(
                 "f or its gradient is not finite at X0; check the function, e.g. gs.check_gradient(problem)"
             )
@@ -160,10 +187,18 @@ class Run:
                 reason = self._one(method, used)
         except KeyboardInterrupt:
             reason = "interrupted"
-        if reason in ("interrupted", "max_epochs", "max_seconds") and not isinstance(self.source, Full):
-            # What came after the last record may be better.
-            reason = self._record(None, used, method.shortened) or reason
+        reason = self._last_record(reason, None, used, method.shortened)
         return self.watch.solution(reason, self.source.terms_used, self.seconds, self.step, method.shortened)
+
+    def _last_record(self, reason: str, known: tuple[Tensor, Tensor] | None, step_size: float, shortened: int) -> str:
+        """Evaluate what came after the last record, which may be better; a second Ctrl-C leaves that out."""
+        if reason not in ("interrupted", "max_epochs", "max_seconds") or self.watch.last_step == self.step:
+            return reason
+        try:
+            found = self._record(known, step_size, shortened)
+        except KeyboardInterrupt:
+            return "interrupted"
+        return reason if reason == "interrupted" or found is None else found
 
     def _one(self, method: Method, step_size: float) -> str | None:
         """Record where it is time, then one step."""
@@ -181,20 +216,21 @@ class Run:
             return over
         self._timed(self._move, method, None if known is None else known[1], step_size)
         self.step += 1
-        if self.step % self.steps_per_pass == 0:
-            self._timed(self.problem.refresh, self.X)
+        if self.step % self.steps_per_pass == 0 and self._timed(self.problem.refresh, self.X):
+            self._timed(self.source.renew, self.X)
+            self.watch.forget()
         return None
 
     def _move(self, method: Method, G: Tensor | None, step_size: float) -> None:
         method.step(self.X, self.source.gradient(self.X) if G is None else G, step_size)
 
-    def _timed(self, function: Callable[..., Tensor | None], *arguments: object) -> Tensor:
+    def _timed(self, function: Callable[..., Result], *arguments: object) -> Result:
         started = time.perf_counter()
         result = function(*arguments)
         if self.X.device.type == "cuda":
             torch.cuda.synchronize(self.X.device)
         self.seconds += time.perf_counter() - started
-        return result  # type: ignore[return-value]
+        return result
 
     def _over(self) -> str | None:
         if self.source.terms_used >= self.budget.passes * self.problem.n_terms:
@@ -216,24 +252,25 @@ class Run:
 
     def search(self, search: Search) -> Solution:
         """Steps of an automatic search until a reason to stop comes up."""
-        reason, lowest, since = None, float("inf"), 0
+        reason, moved, known = None, True, None
         try:
+            self._timed(self.problem.refresh, self.X)
+            self._timed(search.start, self.X)
             while reason is None:
-                started = time.perf_counter()
-                moved = search.step() if self.step else True
-                self.seconds += time.perf_counter() - started
-                at = search.at
+                self.X = search.at.X
+                known = (torch.as_tensor(search.at.f, dtype=torch.float64), search.at.G)
                 self.source.terms_used = search.evaluations * self.problem.n_terms
-                self.X = at.X
-                over = self._over() or (None if moved else "stalled")
-                if self.step % self.watch.record_every == 0 or over:
-                    value = torch.as_tensor(at.f, dtype=at.X.real.dtype, device=at.X.device)
-                    reason = self._record((value, at.G), search.step_size, 0) or over
-                    norm = self.watch.history[-1].gradient_norm
-                    lowest, since = (norm, 0) if norm < lowest else (lowest, since + 1)
-                    if reason is None and since > STALLED_AFTER:
-                        reason = "stalled"
-                self.step += 1
+                reason = self._over() or (None if moved else "stalled")
+                if (self.step % self.watch.record_every == 0 or reason) and self.watch.last_step != self.step:
+                    reason = self._record(known, search.step_size, 0) or reason or self.watch.stalled(search.resolution)
+                if reason is None:
+                    moved = self._timed(search.step)
+                    self.step += moved
+                    if self._timed(self.problem.refresh, search.at.X):
+                        self._timed(search.start, search.at.X)
+                        self.watch.forget()
         except KeyboardInterrupt:
             reason = "interrupted"
-        return self.watch.solution(reason, self.source.terms_used, self.seconds, self.step - 1, 0)
+            self.source.terms_used = search.evaluations * self.problem.n_terms
+        reason = self._last_record(reason, known, search.step_size, 0)
+        return self.watch.solution(reason, self.source.terms_used, self.seconds, self.step, 0)

@@ -6,6 +6,7 @@ gradient-free merit function Ψ(Y), and its test costs no evaluation of f beside
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,8 +14,8 @@ from torch import Tensor
 
 from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.normal import newton_schulz_factor, newton_schulz_radius
-from glideslope.formulas.orthogonality import frobenius, penalty, penalty_gradient, subtract_identity_
-from glideslope.formulas.retraction import retract
+from glideslope.formulas.orthogonality import distance, frobenius, penalty, penalty_gradient, subtract_identity_
+from glideslope.solve.methods import retracted
 from glideslope.solve.problem import Problem
 
 SUFFICIENT_DECREASE = 1e-4
@@ -65,13 +66,20 @@ class Search:
         self.retraction, self.penalty_weight = retraction, penalty_weight
         self.reach = newton_schulz_radius(safe_radius)
         self.evaluations = 0
+        # The smallest change of f that means anything.
+        self.resolution = 10 * torch.finfo(X.dtype).eps
+
+    at: Evaluation
+
+    def start(self, X: Tensor) -> None:
+        """Evaluate f at X and begin, or begin again with another f."""
         self.at = self._evaluate(X)
         self.step_size = 0.0
+        self.distance = float(distance(X))
+        """Bound of ‖X^H X - I‖ at the present point."""
         self.reference, self._weight, self._odd = self.at.value, 1.0, False
         # μ of the merit function must outweigh the curvature of the constraint, ‖sym(X^H G)‖.
         self.mu = float(torch.linalg.vector_norm(X.mH @ self.at.G)) / X.shape[-1] ** 0.5
-        # The smallest change of f that means anything.
-        self.resolution = 10 * torch.finfo(X.dtype).eps
 
     def _evaluate(self, X: Tensor) -> Evaluation:
         value, G = self.problem.value_and_gradient(X)
@@ -89,7 +97,7 @@ class Search:
         """The next iterate, and the penalty N(Y) of the point before its normal step."""
         X, T = self.at.X, self.at.T
         if self.method == "riemannian":
-            return retract(X, T * -step_size, kind=self.retraction), 0.0
+            return retracted(X, T * -step_size, self.retraction), 0.0
         Y = torch.sub(X, T, alpha=step_size)
         if self.method == "penalty":
             return Y, 0.0
@@ -98,8 +106,10 @@ class Search:
         return Y @ factor, float(subtract_identity_(S).abs().square().sum()) / 4
 
     def _longest(self, norm: float) -> float:
-        """The longest step that Newton-Schulz brings back into the safe region: η² ‖T‖² = ½ reach."""
-        return float("inf") if self.method == "penalty" else (self.reach / 2) ** 0.5 / max(norm, 1e-300)
+        """The longest step that Newton-Schulz brings back into the safe region: η² ‖T‖² <= reach - ‖X^H X - I‖."""
+        if self.method == "penalty":
+            return float("inf")
+        return math.sqrt(min(self.reach / 2, self.reach - self.distance)) / max(norm, 1e-300)
 
     def step(self) -> bool:
         """Move to a point that passes the test; False where none does, because rounding hides any decrease."""
@@ -113,6 +123,8 @@ class Search:
             noise = self.resolution * abs(self.reference)
             if merit <= self.reference - SUFFICIENT_DECREASE * step_size * at.slope + noise:
                 self._accept(trial, step_size)
+                before = 2 * excess**0.5  # ‖Y^H Y - I‖, from which Newton-Schulz brings back
+                self.distance = before**2 * (3 + before) / 4
                 return True
             # The minimiser of the parabola through f, its slope and the trial, within bounds.
             bend = merit - at.value + step_size * at.slope

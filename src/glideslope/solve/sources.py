@@ -42,6 +42,9 @@ class Source:
     def start(self, X: Tensor) -> None:
         """Prepare at the first iterate."""
 
+    def renew(self, X: Tensor) -> None:
+        """Replace gradients kept of what is no longer f."""
+
     def gradient(self, X: Tensor) -> Tensor | Factored:
         """An estimate of the gradient at X, without bias for iid sampling."""
         raise NotImplementedError
@@ -118,6 +121,11 @@ class SAGA(Source):
         self.memory = torch.stack([dense(problem.batch_gradient(X, on(X, index))) for index in self._slots])
         self._recompute_mean(X)
 
+    def renew(self, X: Tensor) -> None:
+        """Fill a memory of gradients anew; derivatives of φ have no weights of columns and stay."""
+        if not isinstance(self.problem, RowSum):
+            self.start(X)
+
     def _recompute_mean(self, X: Tensor) -> None:
         if isinstance(self.problem, RowSum):
             self.mean = torch.zeros_like(X)
@@ -162,6 +170,10 @@ class SVRG(Source):
         self.terms_used += self.problem.n_terms
         self.anchor = X.clone()
         self.anchor_gradient = self.problem.gradient(self.anchor).clone()
+
+    def renew(self, X: Tensor) -> None:
+        """A new anchor."""
+        self.start(X)
 
     def gradient(self, X: Tensor) -> Tensor:
         """The variance-reduced gradient of the next slot."""

@@ -42,7 +42,7 @@ def step_size_of(
     if callable(step_size):
         if schedule is not None:
             raise ValueError("give a function as step_size or a schedule, not both")
-        return step_size
+        return checked(step_size)
     if step_size == "theory":
         step_size = theory_step(problem, method, gradient, n_slots, attraction, safe_radius)
         if schedule is None and gradient == "minibatch":
@@ -60,6 +60,18 @@ def step_size_of(
         return lambda k: initial / math.sqrt(1 + k)
     fixed = initial / math.sqrt(1 + n_steps) if schedule == "1/sqrt(K)" else initial
     return lambda k: fixed
+
+
+def checked(function: Callable[[int], float]) -> Callable[[int], float]:
+    """A function of the step whose results are refused unless finite and >= 0."""
+
+    def step_size_at(k: int) -> float:
+        result = float(function(k))
+        if not 0 <= result < math.inf:
+            raise ValueError(f"step_size(k) must be finite and >= 0; got {result} for k = {k}")
+        return result
+
+    return step_size_at
 
 
 def theory_step(

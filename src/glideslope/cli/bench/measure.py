@@ -47,11 +47,15 @@ class Outcome:
 
 @dataclass
 class Result:
-    """The outcomes of a workload by method, and the allocations of LandingSGD's second and third step."""
+    """The outcomes of a workload by method, and the allocations of LandingSGD's second and third step.
+
+    Beside them, the bytes of the largest parameter and of all.
+    """
 
     workload: Workload
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     matrix_bytes: int = 0
+    all_bytes: int = 0
     allocated: list[Allocations] = field(default_factory=list)
 
     @property
@@ -91,6 +95,7 @@ class Result:
                 for name, one in self.outcomes.items()
             },
             "matrix_bytes": self.matrix_bytes,
+            "all_bytes": self.all_bytes,
             "allocated_in_steps_2_and_3": [asdict(one) for one in self.allocated],
         }
 
@@ -148,7 +153,8 @@ class Measurement:
         """Check, count allocations, and time; what is known when it is interrupted stays in the result."""
         workload, samples = self.result.workload, dict[str, Samples]()
         case = Case(workload, dtype=dtype, device=device)
-        self.result.matrix_bytes = case.largest_bytes
+        sizes = [X.numel() * X.element_size() for X in case.points]
+        self.result.matrix_bytes, self.result.all_bytes = max(sizes), sum(sizes)
         try:
             steps = {name: running.step for name, running in self.checked(case).items()}
             case.forget_references()

@@ -78,12 +78,13 @@ def workload_table(result: Result) -> Table:
 
 def memory_table(report: Report) -> Table:
     """What the second and third step of LandingSGD allocate beside what they keep."""
-    headers = ("workload", "bytes of one n x p", "new bytes in step 2", "in step 3", "largest at once", "by")
+    sizes = ("bytes of one n x p", "bytes of all")
+    headers = ("workload", *sizes, "new bytes in step 2", "in step 3", "largest at once", "by")
     table = titled(f"Allocations of {LANDING}", *headers)
     for result in report.results:
         if result.allocated:
             second, third = result.allocated
-            numbers = (result.matrix_bytes, second.total, third.total, second.largest)
+            numbers = (result.matrix_bytes, result.all_bytes, second.total, third.total, second.largest)
             table.add_row(result.workload.name, *(f"{number:,}" for number in numbers), second.largest_by)
     return table
 

@@ -14,6 +14,7 @@ import torch
 
 Step = Callable[[], object]
 SHORTEST_SAMPLE = 2e-3  # seconds; shorter steps are repeated in a sample
+LONG_STEP = 0.5  # seconds; after its checked step such a one is warm enough by one more
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,10 @@ def interleave(
     The order is rotated by one every round, and reversed in every other, so that no method always follows the same.
     """
     with without_garbage_collection():
-        for name, step in steps.items():  # twice: memory and code are warm when the second is timed
-            timed(step, 1, device)
+        for name, step in steps.items():
             once = timed(step, 1, device)
+            if once < LONG_STEP:  # again, with memory and code warm
+                once = timed(step, 1, device)
             into[name] = Samples([], max(1, math.ceil(SHORTEST_SAMPLE / max(once, 1e-7))))
         names = list(steps)
         rounds, begin, done = budget.rounds, time.perf_counter(), 0

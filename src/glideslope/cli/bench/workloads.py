@@ -145,11 +145,6 @@ class Case:
         return torch.float32 if self.dtype == torch.bfloat16 else self.dtype
 
     @property
-    def largest_bytes(self) -> int:
-        """Bytes of the largest parameter."""
-        return max(X.numel() * X.element_size() for X in self.points)
-
-    @property
     def entries(self) -> int:
         """Entries of the largest matrix."""
         return max(n * p for n, p in self.workload.matrices())

@@ -54,17 +54,18 @@ class ICA(RowSum):
         """The derivatives tanh, without the signs."""
         return torch.tanh(Y)
 
-    def refresh(self, X: Tensor) -> None:
+    def refresh(self, X: Tensor) -> bool:
         """Decide which directions are sub-Gaussian at X, by one pass over the data."""
         if self.score != "adaptive":
-            return
+            return False
         moments = torch.zeros((3, X.shape[1]), dtype=X.dtype, device=X.device)
         for _, block in self.rows.blocks():
             Y = block.to(X.device) @ X
             tanh = torch.tanh(Y)
             moments += torch.stack([Y.square().sum(0), (1 - tanh.square()).sum(0), (Y * tanh).sum(0)])
         square, slope, product = moments / self.n_terms
-        self.signs = torch.where(square * slope - product >= 0, 1.0, -1.0).to(X.dtype)
+        before, self.signs = self.signs, torch.where(square * slope - product >= 0, 1.0, -1.0).to(X.dtype)
+        return before is None or not torch.equal(before, self.signs)
 
     def constants(self, safe_radius: float, *, each_term: bool = False) -> Constants:
         """Constants of the terms from the longest row, L = ‖a‖² and L' = ‖a‖ sqrt(p); of f, from means over rows.

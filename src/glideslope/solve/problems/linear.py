@@ -10,6 +10,7 @@ from torch import Tensor
 
 from glideslope.formulas.arguments import check_matrices, check_positive
 from glideslope.solve.problem import Optimum, Problem
+from glideslope.solve.rows import as_tensor
 from glideslope.theory import Constants
 
 
@@ -22,7 +23,7 @@ class LinearProblem(Problem):
 
     def __init__(self, M: Any) -> None:
         self.from_numpy = isinstance(M, np.ndarray)
-        self.M: Tensor = torch.from_numpy(M) if self.from_numpy else M
+        self.M: Tensor = as_tensor(M) if self.from_numpy else M
         check_matrices(M=self.M)
         if self.M.ndim != 2 or not bool(torch.isfinite(self.M).all()):
             raise ValueError(f"M must be one finite matrix; got shape {tuple(self.M.shape)}")
@@ -53,8 +54,7 @@ class LinearProblem(Problem):
         left, singular, right = self._decomposition()
         scaled = singular / penalty_weight
         # Newton's method from above the root: d (d² - 1) is convex there, so every iterate stays above it.
-        root = 1 + scaled.clamp(min=0) ** (1 / 3)
-        root = torch.maximum(root, 1 + scaled / 2)
+        root = 1 + torch.minimum(scaled ** (1 / 3), scaled / 2)
         for _ in range(60):
             root = root - (root * (root.square() - 1) - scaled) / (3 * root.square() - 1)
         return (-(left * root) @ right).to(self.M.dtype)

@@ -38,18 +38,25 @@ class PCA(RowSum):
 
     def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """f(X) and its gradient: by the data, and after n/(2p) passes by the covariance, which has paid by then."""
-        n, p = X.shape
         self._passes += 1
-        if self._covariance is None and n <= min(LARGEST_COVARIANCE, self.n_terms) and self._passes > n / (2 * p):
-            self._covariance = self.covariance().to(X.device)
-        if self._covariance is None:
+        if not self._covariance_pays(X):
             return super().value_and_gradient(X)
+        if self._covariance is None:
+            self._covariance = self.covariance().to(X.device)
         G = self._covariance @ -X
         return (X.conj() * G).real.sum() / 2, G
 
     def value(self, X: Tensor) -> Tensor:
         """f(X)."""
-        return super().value(X) if self._covariance is None else self.value_and_gradient(X)[0]
+        return self.value_and_gradient(X)[0] if self._covariance_pays(X) else super().value(X)
+
+    def begin(self) -> None:
+        """Count passes anew, so that a run changes from data to covariance at the same step every time."""
+        self._passes = 0
+
+    def _covariance_pays(self, X: Tensor) -> bool:
+        n, p = X.shape
+        return n <= min(LARGEST_COVARIANCE, self.n_terms) and self._passes > n / (2 * p)
 
     def covariance(self) -> Tensor:
         """A^H A / N, shape (n, n), in the data's type."""

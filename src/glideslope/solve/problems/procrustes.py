@@ -23,7 +23,7 @@ class Procrustes(RowSum):
 
     def __init__(self, A: Any, B: Any) -> None:
         self.targets = Rows(B, name="B")
-        super().__init__(A, self.targets.shape[1])
+        super().__init__(A, self.targets.shape[1], name="A")
         if len(self.targets) != self.n_terms or self.targets.dtype != self.dtype:
             raise ValueError(
                 f"A and B must have the same number of rows and the same type; got {self.rows.shape} {self.dtype} "

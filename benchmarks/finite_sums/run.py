@@ -1,0 +1,179 @@
+"""Cost and memory of `minimize`, and its automatic step size against pymanopt: `python benchmarks/finite_sums/run.py`.
+
+Prints a table and writes benchmarks/results/finite_sums.json. Needs pymanopt for the last part.
+"""
+
+import argparse
+import json
+import platform
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import glideslope as gs
+
+RESULTS = Path(__file__).parents[1] / "results" / "finite_sums.json"
+
+
+class Unfactored(gs.problems.PCA):
+    """The same PCA, whose batches have their n x p gradient multiplied out."""
+
+    def batch_gradient(self, X, index):
+        return super().batch_gradient(X, index).dense()
+
+
+def pca_data(samples=15_000, n=5_000, p=200):
+    """Rows from N(0, U Uᵀ + 0.1 I), float32: the text's model."""
+    generator = torch.Generator().manual_seed(0)
+    U = gs.random_stiefel(n, p, generator=generator)
+    data = torch.randn(samples, p, generator=generator) @ U.mT
+    for block in data.split(1000):
+        block.add_(torch.randn(block.shape, generator=generator), alpha=0.1**0.5)
+    return data
+
+
+def cost(rounds):
+    """Seconds of one pass with batches of 128: factored, unfactored, and with a QR retraction; medians, interleaved."""
+    data = pca_data()
+    X0 = gs.random_stiefel(5_000, 200, generator=torch.Generator().manual_seed(1))
+    runs = {
+        "landing, factored": (gs.problems.PCA(data, 200), "landing"),
+        "landing, unfactored": (Unfactored(data, 200), "landing"),
+        "riemannian, QR": (gs.problems.PCA(data, 200), "riemannian"),
+    }
+    seconds = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, (problem, method) in runs.items():
+            solution = gs.minimize(
+                problem, X0, method=method, gradient="minibatch", batch_size=128, step_size=1e-2, max_epochs=1, tolerance=0
+            )
+            seconds[name].append(solution.seconds)
+            print(f"  {name:<22} {solution.seconds:.2f} s  value {solution.value:.4f}", flush=True)
+    medians = {name: float(np.median(times)) for name, times in seconds.items()}
+    ours = medians["landing, factored"]
+    return {"seconds": medians, "ratios": {name: median / ours for name, median in medians.items()}}
+
+
+def memory():
+    """Peak resident memory of SAGA on the same PCA, data included, in a process of its own."""
+    code = (
+        "import sys; sys.path.insert(0, {folder!r}); import resource, run, glideslope as gs;"
+        "data = run.pca_data(); problem = gs.problems.PCA(data, 200);"
+        "s = gs.minimize(problem, gradient='saga', batch_size=128, step_size=1e-2, max_epochs=2, tolerance=0);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, s.value)"
+    ).format(folder=str(Path(__file__).parent))
+    text = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    peak, value = text.split()
+    per_sample = 15_000 * 5_000 * 200 * 4
+    print(f"  SAGA on PCA, N=15000 n=5000 p=200: peak {int(peak) / 1e9:.2f} GB; per sample it would be {per_sample / 1e9:.0f} GB")
+    return {"peak_bytes": int(peak), "value": float(value), "bytes_of_one_gradient_per_sample": per_sample}
+
+
+def automatic_problems():
+    """Three problems in float64: name, a problem for us, cost and Euclidean gradient in NumPy for pymanopt, n, p."""
+    rng = np.random.default_rng(0)
+    A, B = rng.standard_normal((500, 500)) / 500**0.5, rng.standard_normal((500, 100)) / 500**0.5
+    yield (
+        "Procrustes",
+        gs.problems.Procrustes(A, B),
+        lambda X: float(((A @ X - B) ** 2).sum()) / 1000,
+        lambda X: A.T @ (A @ X - B) / 500,
+        (500, 100),
+    )
+    data = rng.standard_normal((2000, 1000)) * np.linspace(2, 0.5, 1000)
+    covariance = data.T @ data / 2000
+    tensor = torch.from_numpy(covariance)
+
+    def variance(X):
+        return -(X * (tensor @ X)).sum() / 2
+
+    yield (
+        "PCA",
+        variance,
+        lambda X: -float((X * (covariance @ X)).sum()) / 2,
+        lambda X: -covariance @ X,
+        (1000, 20),
+    )
+    M = rng.standard_normal((200, 200))
+    M = (M + M.T) / 2
+    weights = np.arange(1.0, 11.0)
+    M_tensor, weights_tensor = torch.from_numpy(M), torch.from_numpy(weights)
+
+    def brockett(X):
+        return (X * (M_tensor @ X) * weights_tensor).sum()
+
+    yield (
+        "Brockett",
+        brockett,
+        lambda X: float((X * (M @ X) * weights).sum()),
+        lambda X: 2 * M @ X * weights,
+        (200, 10),
+    )
+
+
+def automatic(rounds):
+    """Seconds to gradient norm 1e-6 from the same random start, against pymanopt's ConjugateGradient; interleaved."""
+    import pymanopt
+
+    results = {}
+    for name, problem, cost, gradient, (n, p) in automatic_problems():
+        manifold = pymanopt.manifolds.Stiefel(n, p)
+        theirs_problem = pymanopt.Problem(
+            manifold, pymanopt.function.numpy(manifold)(cost), euclidean_gradient=pymanopt.function.numpy(manifold)(gradient)
+        )
+        ours, theirs = [], []
+        for seed in range(rounds):
+            X0 = gs.random_stiefel(n, p, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+            solution = gs.minimize(problem, X0, metric="euclidean", tolerance=1e-6, max_epochs=20_000)
+            ours.append(solution.seconds)
+            assert solution.converged, solution
+            solver = pymanopt.optimizers.ConjugateGradient(
+                verbosity=0, min_gradient_norm=1e-6, max_iterations=20_000, max_time=300, min_step_size=1e-300
+            )
+            started = time.perf_counter()
+            result = solver.run(theirs_problem, initial_point=X0.numpy())
+            theirs.append(time.perf_counter() - started)
+            reached = f"norm {result.gradient_norm:.1e}"
+            print(
+                f"  {name:<10} minimize {ours[-1]:.3f} s ({solution.n_steps} steps, f {solution.value:.8g})   "
+                f"pymanopt {theirs[-1]:.3f} s ({result.iterations} steps, f {result.cost:.8g}, {reached})",
+                flush=True,
+            )
+        results[name] = {
+            "minimize": float(np.median(ours)),
+            "pymanopt ConjugateGradient": float(np.median(theirs)),
+            "ratio": float(np.median(theirs) / np.median(ours)),
+        }
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=["cost", "memory", "automatic"])
+    options = parser.parse_args()
+    results = {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "rounds": options.rounds,
+    }
+    for name, part in (("cost", cost), ("memory", memory), ("automatic", automatic)):
+        if options.only in (None, name):
+            print(name)
+            results[name] = part() if name == "memory" else part(options.rounds)
+            print(json.dumps(results[name], indent=2))
+    if options.only is None:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+        print(f"written to {RESULTS.name}; peak of this process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB")
+
+
+if __name__ == "__main__":
+    main()

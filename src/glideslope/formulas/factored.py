@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from glideslope.formulas.workspace import product
+
 
 class Factored(NamedTuple):
     """The gradient A^H W at X of a mean of terms φ(a_i X): b rows instead of n.
@@ -26,16 +28,16 @@ class Factored(NamedTuple):
         return self.A.mH @ self.W
 
 
-def cross_gram(X: Tensor, G: Tensor | Factored) -> Tensor:
+def cross_gram(X: Tensor, G: Tensor | Factored, *, out: Tensor | None = None) -> Tensor:
     """The p x p product X^H G."""
-    return G.Y.mH @ G.W if isinstance(G, Factored) else X.mH @ G
+    return product(G.Y.mH, G.W, out=out) if isinstance(G, Factored) else product(X.mH, G, out=out)
 
 
-def add_product_(F: Tensor, G: Tensor | Factored, K: Tensor) -> Tensor:
-    """F + G K in place."""
+def add_product_(F: Tensor, G: Tensor | Factored, K: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """F + α G K in place."""
     if isinstance(G, Factored):
-        return F.addmm_(G.A.mH, G.W @ K)
-    return F.addmm_(G, K) if F.ndim == 2 else F.baddbmm_(G, K)
+        return F.addmm_(G.A.mH, G.W @ K, alpha=alpha)
+    return F.addmm_(G, K, alpha=alpha) if F.ndim == 2 else F.baddbmm_(G, K, alpha=alpha)
 
 
 def cancelled_size(G: Tensor | Factored, size: Tensor) -> Tensor:

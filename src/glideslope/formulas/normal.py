@@ -17,35 +17,35 @@ def newton_schulz_factor(S: Tensor) -> Tensor:
     return factor
 
 
-def largest_eigenvalue_bound(S: Tensor, distance: Tensor) -> Tensor:
-    """Bound m + s √(p-1) of the eigenvalues of S by their mean m and spread s, from d = ‖S - I‖_F and the trace.
+def largest_eigenvalue_bound(Delta: Tensor, distance: Tensor) -> Tensor:
+    """Bound m + s √(p-1) of the eigenvalues of I + Δ by their mean m and spread s, from d = ‖Δ‖_F and the trace.
 
     Nothing is squared that could overflow to NaN; never more than 1 + d.
     """
-    p = S.shape[-1]
-    excess = S.diagonal(dim1=-2, dim2=-1).real.sum(-1) / p - 1
+    p = Delta.shape[-1]
+    excess = Delta.diagonal(dim1=-2, dim2=-1).real.sum(-1) / p
     root_mean_square = distance / math.sqrt(p)
     spread = ((root_mean_square - excess.abs()).clamp(min=0) * (root_mean_square + excess.abs())).sqrt()
     return torch.minimum(1 + distance, 1 + excess + spread * math.sqrt(p - 1))
 
 
-def recovery_weights(S: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
-    """α, β such that X (α I - β S), S = X^H X, is closer to the manifold for any X of full rank, however far away.
+def recovery_weights(Delta: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
+    """α, β such that X (α I - β S), S = X^H X = I + Δ, is closer to the manifold for any X of full rank.
 
     Newton-Schulz, (1.5, 0.5), while a bound of ‖X‖_2² is well in its basin; of ν X where that brings it there; and
     only a division by 16 from very far, where one step of ν X would lose digits.
     """
-    squared_norm = largest_eigenvalue_bound(S, distance)
+    squared_norm = largest_eigenvalue_bound(Delta, distance)
     nu = torch.where(squared_norm > 2.75, (1.5 / squared_norm).sqrt(), 1)
     far = nu < 1 / 16
     return torch.where(far, 1 / 16, 1.5 * nu), torch.where(far, 0, nu**3 / 2)
 
 
-def recovery_factor(S: Tensor, distance: Tensor) -> Tensor:
-    """α I - β S, the p x p factor of the recovery."""
-    on_identity, on_gram = recovery_weights(S, distance)
-    factor = S * per_matrix(-on_gram)
-    factor.diagonal(dim1=-2, dim2=-1).add_(on_identity.unsqueeze(-1))
+def recovery_factor(Delta: Tensor, distance: Tensor) -> Tensor:
+    """α I - β S = (α - β) I - β Δ, the p x p factor of the recovery."""
+    on_identity, on_gram = recovery_weights(Delta, distance)
+    factor = Delta * per_matrix(-on_gram)
+    factor.diagonal(dim1=-2, dim2=-1).add_((on_identity - on_gram).unsqueeze(-1))
     return factor
 
 

@@ -51,11 +51,18 @@ def distance_margin(X: Tensor) -> float:
 
 
 def overflow_free_norm(M: Tensor) -> Tensor:
-    """Frobenius norm of each matrix, accumulated in float64 where the device has it."""
+    """Frobenius norm of each matrix, accumulated in float64 where the device has it and the type is too narrow."""
     wide = torch.complex128 if M.is_complex() else torch.float64
-    dtype = M.dtype if M.device.type == "mps" else wide
-    norms: Tensor = torch.linalg.vector_norm(M, dim=(-2, -1), dtype=dtype)
-    return norms.to(REAL_TYPE[M.dtype])
+    if type(M) is not Tensor or M.device.type != "cpu" or torch.compiler.is_compiling():
+        dtype = M.dtype if M.device.type == "mps" else wide
+        norms: Tensor = torch.linalg.vector_norm(M, dim=(-2, -1), dtype=dtype)
+        return norms.to(REAL_TYPE[M.dtype])
+    # On the host accumulating in float64 means a copy, and a look at the result is free.
+    narrow: Tensor = torch.linalg.vector_norm(M, dim=(-2, -1))
+    if math.isfinite(narrow.sum().item()):
+        return narrow
+    exact = torch.linalg.vector_norm(M, dim=(-2, -1), dtype=wide).to(narrow.dtype)
+    return torch.where(torch.isfinite(narrow), narrow, exact)
 
 
 def zero_where_not_finite_(M: Tensor) -> Tensor:

@@ -8,40 +8,25 @@ numbers are Python floats, which saves a hundred operations on tensors of one en
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import HALF_TYPES, REAL_TYPE, check_matrices, check_step_size
-from glideslope.formulas.factored import Factored, add_product_, cancelled_size, cross_gram
-from glideslope.formulas.field import tangent_coefficients
+from glideslope.formulas.factored import Factored, add_product_
+from glideslope.formulas.field import skew
+from glideslope.formulas.host import step_on_host
+from glideslope.formulas.measure import Point, measure, smallest_norm
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, recovery_factor, recovery_weights
 from glideslope.formulas.orthogonality import frobenius, per_matrix, subtract_identity_
 from glideslope.formulas.plan import admissible_step, plan_step, polar_bound
 from glideslope.formulas.rounding import (
     distance_margin,
-    drift_rate,
     overflow_free_norm,
     zero_where_not_finite_,
 )
 from glideslope.formulas.rule import StepOutcome, StepRule
 from glideslope.formulas.safeguard import is_outside, largest_quartic_step
-
-
-class _Point(NamedTuple):
-    """X and G in terms of p x p matrices: S = X^H X, Δ = S - I and C = X^H G (X X^H and G X^H in the square form)."""
-
-    S: Tensor
-    Delta: Tensor
-    C: Tensor
-    distance: Tensor
-    size: Tensor
-    """‖C‖_F."""
-    drift: Tensor
-    """Bound of ‖sym(X^H T)‖ for the computed tangent part."""
-    square: bool
+from glideslope.formulas.workspace import Workspace, product
 
 
 @torch.no_grad()
@@ -96,7 +81,7 @@ def take_step(
     rule: StepRule,
     *,
     out: Tensor | None = None,
-    workspace: Tensor | None = None,
+    workspace: Workspace | None = None,
     active: Tensor | None = None,
 ) -> StepOutcome:
     """`landing_step` with its diagnosis, for (n, p) or (batch, n, p) in float32 or wider, under torch.no_grad().
@@ -107,80 +92,28 @@ def take_step(
         step_size: η, a number or a real tensor of shape () or (batch,).
         rule: The step's options.
         out: Where to write the new X; may be X. Default: the workspace.
-        workspace: Scratch of the shape of X, not X, G or out; allocated when absent.
+        workspace: Scratch that steps of this shape reuse; allocated when absent.
         active: Which matrices may move, one bool each; the others count as skipped. Default: all.
     """
-    at = _measure(X, G, rule)
+    workspace = workspace or Workspace()
+    at = measure(X, G, rule, workspace)
     reach = rule.reach - min(distance_margin(X), rule.safe_radius / 4)
     if X.ndim == 2 and type(X) is Tensor and X.device.type == "cpu" and not torch.compiler.is_compiling():
-        outcome = _step_on_host(X, G, at, step_size, rule, reach, out, workspace, active)
+        outcome = step_on_host(X, G, at, step_size, rule, reach, out, workspace, active)
         if outcome is not None:
             return outcome
     return _step_of_all(X, G, at, step_size, rule, reach, out, workspace, active)
 
 
-def _measure(X: Tensor, G: Tensor | Factored, rule: StepRule) -> _Point:
-    square = rule.has_square_form(*X.shape[-2:]) and isinstance(G, Tensor)
-    S = X @ X.mH if square else X.mH @ X
-    C = G @ X.mH if square and isinstance(G, Tensor) else cross_gram(X, G)
-    Delta = subtract_identity_(S.clone())
-    size = overflow_free_norm(C)
-    # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
-    drift = size * 0 if square else cancelled_size(G, size) * drift_rate(X, rule.metric)
-    return _Point(S, Delta, C, overflow_free_norm(Delta), size, drift, square)
-
-
-def _step_on_host(
-    X: Tensor,
-    G: Tensor | Factored,
-    at: _Point,
-    step_size: float | Tensor,
-    rule: StepRule,
-    reach: float,
-    out: Tensor | None,
-    workspace: Tensor | None,
-    active: Tensor | None,
-) -> StepOutcome | None:
-    """The step of one matrix from inside the safe region along a finite gradient; None in any other case."""
-    distance, size, drift = at.distance.item(), at.size.item(), at.drift.item()
-    if not distance <= rule.safe_radius or not math.isfinite(size + drift) or (active is not None and not active):
-        return None
-    lands = rule.normal_step == "landing"
-    if rule.safeguard == "exact" or (rule.safeguard is None and not lands):
-        return None
-    step_size = max(float(step_size), 0.0)
-    plan = plan_step(distance, size, drift, rule, reach, step_size, torch.finfo(X.dtype).tiny)
-    F = _scaled_field(X, G, at, plan.share, plan.attraction if lands else None, 0.0, rule, workspace)
-    field_norm = frobenius(F).item()
-    wanted = step_size * plan.scale
-    bound = math.inf
-    if rule.safeguard is not None:
-        bound = admissible_step(plan, distance, max(field_norm, _floor(X)), rule, reach)
-    if rule.normal_step == "polar":
-        bound = min(bound, polar_bound(plan, rule))
-    step = min(wanted, bound)
-    if not step * field_norm * step * field_norm < torch.finfo(X.dtype).max:
-        return None
-    moved = torch.sub(X, F, alpha=step, out=X if lands and out is X else F)
-    if not lands:
-        S = moved.mH @ moved
-        polar = rule.normal_step == "polar"
-        factor = inverse_square_root(S, (1 + rule.safe_radius) / 2) if polar else newton_schulz_factor(S)
-        moved = product(moved, factor, out=out)
-    elif out is not None and out is not X:
-        moved = out.copy_(moved)
-    return StepOutcome(moved, at.distance, step < wanted, False, False)
-
-
 def _step_of_all(
     X: Tensor,
     G: Tensor | Factored,
-    at: _Point,
+    at: Point,
     step_size: float | Tensor,
     rule: StepRule,
     reach: float,
     out: Tensor | None,
-    workspace: Tensor | None,
+    workspace: Workspace,
     active: Tensor | None,
 ) -> StepOutcome:
     """The step of every matrix, whatever its case."""
@@ -194,11 +127,11 @@ def _step_of_all(
     on_identity: Tensor | float = 0.0
     if lands:
         # Outside, F is X minus its recovered self: I - (α I - β S) = (1 - α + β) I + β Δ, and a step of 1 recovers.
-        alpha, beta = recovery_weights(at.S, at.distance)
+        alpha, beta = recovery_weights(at.Delta, at.distance)
         on_identity = (1 - alpha + beta).unsqueeze(-1)  # zero inside, where (α, β) = (1.5, 0.5)
         on_residual = per_matrix(torch.where(outside, beta, plan.attraction))
     F = _scaled_field(X, G, at, share, on_residual, on_identity, rule, workspace)
-    floor = _floor(X)
+    floor = smallest_norm(X)
     field_norm = frobenius(F).clamp(min=floor)
     bound: Tensor = admissible_step(plan, at.distance, field_norm, rule, reach)
     if rule.safeguard == "exact":
@@ -231,56 +164,50 @@ def _step_of_all(
     return StepOutcome(moved, at.distance, shortened & finite, outside & finite, skipped)
 
 
-def _floor(X: Tensor) -> float:
-    """The norm of a field below which the squares in it underflow."""
-    return math.sqrt(X.shape[-2] * X.shape[-1] * torch.finfo(X.dtype).tiny)
-
-
 def _scaled_field(
     X: Tensor,
     G: Tensor | Factored,
-    at: _Point,
-    share: Tensor | float,
-    on_residual: Tensor | float | None,
+    at: Point,
+    share: Tensor,
+    on_residual: Tensor | None,
     on_identity: Tensor | float,
     rule: StepRule,
-    workspace: Tensor | None,
+    workspace: Workspace,
 ) -> Tensor:
     """The tangent part times `share`, plus X (on_residual Δ + on_identity I) unless on_residual is None."""
+    n, p = X.shape[-2:]
+    field = workspace.memory("field", X, n, p)
+    coefficient = workspace.memory("coefficient", X, p, p)
     if at.square:
-        coefficient = (at.C - at.C.mH).mul_(share / 2)
-    else:
-        K_X, K_G = tangent_coefficients(at.S, at.C, rule.metric)
-        coefficient, K_G = K_X * share, K_G * share
-    if isinstance(on_residual, Tensor):
+        coefficient = torch.sub(at.C, at.C.mH, out=coefficient).mul_(share / 2)
+    elif rule.metric == "canonical":  # K_X = -½ C^H and K_G = ½ S
+        share = share / 2
+        coefficient = torch.mul(at.C.mH, -share, out=coefficient)
+    else:  # K_X = -(C^H + skew(C) S) = -(sym(C) + skew(C) Δ) and K_G = S
+        W = skew(at.C)
+        coefficient = torch.mul(at.C - W + W @ at.Delta, -share, out=coefficient)
+    if on_residual is not None:
         coefficient.addcmul_(at.Delta, on_residual)
         coefficient.diagonal(dim1=-2, dim2=-1).add_(on_identity)
-    elif on_residual is not None:
-        coefficient.add_(at.Delta, alpha=on_residual)
     if at.square:
-        return product(coefficient, X, out=workspace)
-    return add_product_(product(X, coefficient, out=workspace), G, K_G)
-
-
-def product(left: Tensor, right: Tensor, *, out: Tensor | None) -> Tensor:
-    """The product left @ right, into `out` where there is one; a compiled step may have to copy it there."""
-    if out is None or torch.compiler.is_compiling():
-        result = left @ right
-        return result if out is None else out.copy_(result)
-    return torch.matmul(left, right, out=out)
+        return product(coefficient, X, out=field)
+    K_G = torch.mul(at.Delta, share, out=None if torch.compiler.is_compiling() else at.C)
+    K_G.diagonal(dim1=-2, dim2=-1).add_(share.squeeze(-1))
+    return add_product_(product(X, coefficient, out=field), G, K_G)
 
 
 def _normal_factor(moved: Tensor, distance: Tensor, outside: Tensor, skipped: Tensor, rule: StepRule) -> Tensor:
     """The p x p factor that brings the moved point back; the recovery's outside, the identity where skipped."""
     S = moved.mH @ moved
+    Delta = subtract_identity_(S.clone())
     if rule.normal_step == "polar":
         factor = inverse_square_root(S, (1 + rule.safe_radius) / 2)
     else:
         factor = newton_schulz_factor(S)
     # Without a safeguard the moved point itself may be beyond what one normal step can mend.
     if rule.safeguard is None:
-        distance = overflow_free_norm(subtract_identity_(S.clone()))
+        distance = overflow_free_norm(Delta)
     beyond = outside | (distance > rule.reach)
-    factor = torch.where(per_matrix(beyond), recovery_factor(S, distance), factor)
+    factor = torch.where(per_matrix(beyond), recovery_factor(Delta, distance), factor)
     identity = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
     return torch.where(per_matrix(skipped), identity, factor)

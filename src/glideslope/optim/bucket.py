@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import HALF_TYPES
+from glideslope.formulas.workspace import Workspace
 from glideslope.stiefel.views import as_matrices, flattened_shape, matrix_shape
 
 State = dict[str, Any]
-Workspaces = dict[tuple[Any, ...], Tensor]
+Workspaces = dict[tuple[Any, ...], Workspace]
 GradientOf = Callable[[Tensor], Tensor | None]
 
 
@@ -35,6 +36,7 @@ class Bucket(ABC):
         self.dtype = torch.float32 if first.dtype in HALF_TYPES else first.dtype
         self.matrix_shape = matrix_shape(tuple(first.shape), view)
         self.count = self.matrix_shape[0] if len(self.matrix_shape) == 3 else 1
+        self.workspace = Workspace()
 
     @abstractmethod
     def points(self) -> Tensor:
@@ -53,10 +55,6 @@ class Bucket(ABC):
         """A state entry of one number per matrix, zero at first; shape () or (matrices,)."""
 
     @abstractmethod
-    def scratch(self, name: str) -> Tensor:
-        """Uninitialised memory, the same on every call."""
-
-    @abstractmethod
     def write(self) -> None:
         """Bring the stepped points to the parameters."""
 
@@ -70,10 +68,12 @@ class InPlace(Bucket):
 
     def __init__(self, param: Tensor, view: str, state: State, gradient_of: GradientOf, workspaces: Workspaces) -> None:
         super().__init__([param], view, [state], gradient_of)
-        self.param, self.state, self.workspaces = param, state, workspaces
+        self.param, self.state = param, state
+        key = (self.matrix_shape, self.dtype, self.device)
+        self.workspace = workspaces.setdefault(key, self.workspace)
 
     def points(self) -> Tensor:
-        return as_matrices(self.param, self.view)
+        return as_matrices(self.param.detach(), self.view)
 
     def gradients(self) -> Tensor:
         gradient = self.gradient_of(self.param)
@@ -94,12 +94,6 @@ class InPlace(Bucket):
             self.state[name] = self.state[name].to(dtype)
         entry: Tensor = self.state[name]
         return entry if len(self.matrix_shape) == 3 else entry.squeeze(0)
-
-    def scratch(self, name: str) -> Tensor:
-        key = (name, self.matrix_shape, self.dtype, self.device)
-        if key not in self.workspaces:
-            self.workspaces[key] = torch.empty(self.matrix_shape, dtype=self.dtype, device=self.device)
-        return self.workspaces[key]
 
     def write(self) -> None:
         pass
@@ -144,9 +138,6 @@ class Stack(Bucket):
             stack = torch.zeros(len(self.params), self.count, dtype=dtype, device=self.device)
             self._link(name, stack, None)
         return self.entries[name][0].view(-1)
-
-    def scratch(self, name: str) -> Tensor:
-        return self._matrices(self._scratch(name))
 
     def write(self) -> None:
         if self.half:

@@ -62,5 +62,6 @@ def adam_moments(
 def _finite_part(bucket: Bucket, G: Tensor) -> tuple[Tensor, Tensor]:
     """A copy of G with zeros for what is not finite, and which matrices were finite throughout."""
     active = torch.isfinite(G.sum(dim=(-2, -1)))
-    clean = bucket.scratch("estimate").copy_(G)
+    memory = bucket.workspace.memory("estimate", G, *G.shape[-2:])
+    clean = G.clone() if memory is None else memory.copy_(G)
     return zero_where_not_finite_(clean), active

@@ -25,11 +25,12 @@ class LandingOptimizer(StiefelOptimizer):
         X, G = bucket.points(), bucket.gradients()
         G = -G if group["maximize"] else G
         estimate, step_size, active = self._estimate(bucket, X, G, group)
-        outcome = take_step(
-            X, estimate, step_size, rule_of(group), out=X, workspace=bucket.scratch("workspace"), active=active
-        )
+        rule = rule_of(group)
+        outcome = take_step(X, estimate, step_size, rule, out=X, workspace=bucket.workspace, active=active)
         for name in COUNTERS:
-            bucket.numbers(name, torch.int64).add_(getattr(outcome, name))
+            counter, counted = bucket.numbers(name, torch.int64), getattr(outcome, name)
+            if counted is not False:
+                counter.add_(counted)
 
     def _estimate(
         self, bucket: Bucket, X: Tensor, G: Tensor, group: Group

@@ -11,6 +11,7 @@ from glideslope.formulas.orthogonality import penalty_gradient
 from glideslope.formulas.retraction import retract
 from glideslope.formulas.rule import StepRule
 from glideslope.formulas.step import take_step
+from glideslope.formulas.workspace import Workspace
 from glideslope.solve.sources import dense
 
 METHODS = ("landing", "riemannian", "penalty")
@@ -43,7 +44,7 @@ class Landing(Method):
     def __init__(self, X: Tensor, rule: StepRule) -> None:
         super().__init__(X)
         self.rule = rule
-        self._workspace = torch.empty_like(X)
+        self._workspace = Workspace()
 
     def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> None:
         """A landing step. With b rows and b >= n the gradient itself is cheaper than its factors."""

@@ -1,7 +1,9 @@
 """Step sizes without tuning for the full gradient: Barzilai-Borwein steps, accepted by a non-monotone test.
 
 The step moves along the tangent part to Y = X - η T and on to X⁺ = Y (3/2 I - ½ Y^H Y). So f(X⁺) + μ N(Y) is the
-gradient-free merit function Ψ(Y), and its test costs no evaluation of f beside the one the next step needs.
+gradient-free merit function Ψ(Y), and its test costs no evaluation of f beside the one the next step needs. Where one
+Newton-Schulz step leaves a distance, more follow, in p x p products: f is lower off the manifold, and a value bought
+so is one that no later step can match.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from torch import Tensor
 
 from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.normal import newton_schulz_factor, newton_schulz_radius
-from glideslope.formulas.orthogonality import distance, frobenius, penalty, penalty_gradient, subtract_identity_
+from glideslope.formulas.orthogonality import frobenius, penalty, penalty_gradient, subtract_identity_
 from glideslope.solve.methods import retracted
 from glideslope.solve.problem import Problem
 
@@ -65,18 +67,16 @@ class Search:
         self.problem, self.method, self.metric = problem, method, metric
         self.retraction, self.penalty_weight = retraction, penalty_weight
         self.reach = newton_schulz_radius(safe_radius)
-        self.evaluations = 0
+        self.evaluations, self.step_size = 0, 0.0
         # The smallest change of f that means anything.
         self.resolution = 10 * torch.finfo(X.dtype).eps
 
     at: Evaluation
 
     def start(self, X: Tensor) -> None:
-        """Evaluate f at X and begin, or begin again with another f."""
-        self.at = self._evaluate(X)
+        """Evaluate f at X, or at the orthonormal matrix nearest to it, and begin; or begin again with another f."""
+        self.at = self._evaluate(X if self.method == "penalty" else land(X, X.mH @ X)[0])
         self.step_size = 0.0
-        self.distance = float(distance(X))
-        """Bound of ‖X^H X - I‖ at the present point."""
         self.reference, self._weight, self._odd = self.at.value, 1.0, False
         # μ of the merit function must outweigh the curvature of the constraint, ‖sym(X^H G)‖.
         self.mu = float(torch.linalg.vector_norm(X.mH @ self.at.G)) / X.shape[-1] ** 0.5
@@ -101,15 +101,12 @@ class Search:
         Y = torch.sub(X, T, alpha=step_size)
         if self.method == "penalty":
             return Y, 0.0
-        S = Y.mH @ Y
-        factor = newton_schulz_factor(S)
-        return Y @ factor, float(subtract_identity_(S).abs().square().sum()) / 4
+        X, far = land(Y, Y.mH @ Y)
+        return X, far**2 / 4
 
     def _longest(self, norm: float) -> float:
-        """The longest step that Newton-Schulz brings back into the safe region: η² ‖T‖² <= reach - ‖X^H X - I‖."""
-        if self.method == "penalty":
-            return float("inf")
-        return math.sqrt(min(self.reach / 2, self.reach - self.distance)) / max(norm, 1e-300)
+        """The longest step that Newton-Schulz brings back into the safe region: η² ‖T‖² = ½ reach."""
+        return float("inf") if self.method == "penalty" else math.sqrt(self.reach / 2) / max(norm, 1e-300)
 
     def step(self) -> bool:
         """Move to a point that passes the test; False where none does, because rounding hides any decrease."""
@@ -123,8 +120,6 @@ class Search:
             noise = self.resolution * abs(self.reference)
             if merit <= self.reference - SUFFICIENT_DECREASE * step_size * at.slope + noise:
                 self._accept(trial, step_size)
-                before = 2 * excess**0.5  # ‖Y^H Y - I‖, from which Newton-Schulz brings back
-                self.distance = before**2 * (3 + before) / 4
                 return True
             # The minimiser of the parabola through f, its slope and the trial, within bounds.
             bend = merit - at.value + step_size * at.slope
@@ -142,3 +137,19 @@ class Search:
         weight = MEMORY * self._weight + 1
         self.reference = (MEMORY * self._weight * self.reference + trial.value) / weight
         self._weight, self.at, self.last_step = weight, trial, step_size
+
+
+def land(Y: Tensor, S: Tensor) -> tuple[Tensor, float]:
+    """The orthonormal matrix nearest to Y up to rounding, by Newton-Schulz steps, and ‖S - I‖ for S = Y^H Y.
+
+    One product of cost O(n p²). The distance must be below 1, and is e² (3 + e) / 4 at most after a step from e.
+    """
+    far = float(frobenius(subtract_identity_(S.clone())))
+    rounding = torch.finfo(S.dtype).eps * S.shape[-1]
+    if far <= rounding:
+        return Y, far
+    factor, left = newton_schulz_factor(S), far**2 * (3 + far) / 4
+    while rounding < left < 1:
+        # S and its polynomials commute, so the Gram matrix of Y M is M S M.
+        factor, left = factor @ newton_schulz_factor(factor @ S @ factor), left**2 * (3 + left) / 4
+    return Y @ factor, far

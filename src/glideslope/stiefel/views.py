@@ -45,6 +45,8 @@ def as_matrices(tensor: Tensor, view: str, *, strides_of: Tensor | None = None) 
         strides_of: Parameter whose memory order decides the order of the entries: pass it with a gradient, which may
             lie in memory in another order.
     """
+    if view == "matrix" and tensor.ndim == 2 and tensor.numel():  # the common case, in one operation or none
+        return tensor.mT if tensor.shape[0] < tensor.shape[1] else tensor
     flat = flattened_shape(tensor.shape, view)
     matrices = tensor.permute(memory_order(tensor, view, strides_of)).reshape(flat)
     return matrices.mT if flat[-2] < flat[-1] else matrices

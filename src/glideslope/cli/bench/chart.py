@@ -66,7 +66,7 @@ def draw_panel(axes: Any, results: list[Result], rows: int) -> None:
             thin = {"lw": 0.7, "ecolor": "#333333"}
             axes.barh(place, median, height=thickness * 0.92, color=colour, xerr=spread, error_kw=thin)
             where = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 6}
-            axes.annotate(f"{median:.3g}", (upper, place), **where)
+            axes.annotate(f"{median:.0f}" if median >= 1000 else f"{median:.3g}", (upper, place), **where)
             longest, shortest = max(longest, upper), min(shortest, lower)
     axes.set_xscale("log")
     axes.set_xlim(shortest / 2, longest * 2.5)

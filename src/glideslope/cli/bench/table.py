@@ -49,7 +49,7 @@ def show(report: Report, console: Console) -> None:
             table.add_row(one.method, f"{variable}^{one.exponent:.2f} {rest}", f"{variable} = {sizes}")
         console.print(table)
     if found:
-        table = titled("Targets of issue 6", "workload", "target", "measured", "")
+        table = titled("Targets", "workload", "target", "measured", "")
         for verdict in found:
             style = {True: "green", False: "bold red", None: "yellow"}[verdict.met]
             row = (verdict.workload, verdict.sentence, verdict.measured)

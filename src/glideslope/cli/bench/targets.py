@@ -1,4 +1,4 @@
-"""The targets of issue 6 as data, and the verdict of a run on them; growth of cost as fitted exponents."""
+"""The targets as data, and the verdict of a run on them; growth of cost as fitted exponents."""
 
 from __future__ import annotations
 

@@ -92,6 +92,15 @@ def test_saga_solves_ica_where_sgd_with_the_same_step_stalls(run):
     assert last_number(text, "crosstalk") < 0.1
 
 
+def test_saga_finds_the_principal_components_where_minibatches_stay_on_a_plateau(run):
+    text = run("08_minimize_pca.py")
+    assert last_number(text, "gradient norm of minibatch") > 1e-2
+    for name in ("saga", "auto"):
+        assert last_number(text, f"gradient norm of {name}") <= 1e-6
+        assert last_number(text, f"angle of {name}") < 1e-5
+        assert last_number(text, f"distance of {name}") < 1e-9
+
+
 def test_every_example_is_tested_here():
     here = Path(__file__).read_text(encoding="utf-8")
     assert [path.name for path in sorted(EXAMPLES.glob("*.py")) if f'"{path.name}"' not in here] == []

@@ -13,6 +13,7 @@ from glideslope.formulas.rule import StepRule
 from glideslope.formulas.step import take_step
 from glideslope.formulas.workspace import Workspace
 from glideslope.solve.sources import dense
+from glideslope.solve.tracked import TrackedLanding, pays
 
 METHODS = ("landing", "riemannian", "penalty")
 
@@ -23,8 +24,8 @@ class Method:
     def __init__(self, X: Tensor) -> None:
         self._shortened = torch.zeros((), dtype=torch.int64, device=X.device)
 
-    def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> None:
-        """Move X, in place."""
+    def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> Tensor:
+        """The next iterate: X moved in place, or other memory that takes turns with it."""
         raise NotImplementedError
 
     @property
@@ -45,13 +46,21 @@ class Landing(Method):
         super().__init__(X)
         self.rule = rule
         self._workspace = Workspace()
+        self._tracked: TrackedLanding | None = None
 
-    def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> None:
+    def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> Tensor:
         """A landing step. With b rows and b >= n the gradient itself is cheaper than its factors."""
         if isinstance(G, Factored) and len(G.W) >= X.shape[0]:
             G = G.dense()
+        if isinstance(G, Factored) and pays(G, X, self.rule):
+            self._tracked = self._tracked or TrackedLanding(X, self.rule)
+            moved = self._tracked.step(X, G, step_size)
+            if moved is not None:
+                self._shortened += moved[1]
+                return moved[0]
         outcome = take_step(X, G, step_size, self.rule, out=X, workspace=self._workspace)
         self._shortened += outcome.shortened
+        return X
 
 
 class Riemannian(Method):
@@ -67,10 +76,10 @@ class Riemannian(Method):
         super().__init__(X)
         self.retraction, self.metric = retraction, metric
 
-    def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> None:
+    def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> Tensor:
         """A step along the Riemannian gradient and back onto the manifold."""
         T = riemannian_gradient(X, dense(G), metric=self.metric)
-        X.copy_(retracted(X, T.mul_(-step_size), self.retraction))
+        return X.copy_(retracted(X, T.mul_(-step_size), self.retraction))
 
 
 def retracted(X: Tensor, Z: Tensor, kind: str) -> Tensor:
@@ -93,7 +102,7 @@ class Penalty(Method):
         super().__init__(X)
         self.weight = weight
 
-    def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> None:
+    def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> Tensor:
         """A plain step on f + λ N."""
         pull = penalty_gradient(X).mul_(self.weight)
-        X.sub_(pull.addmm_(G.A.mH, G.W) if isinstance(G, Factored) else pull.add_(G), alpha=step_size)
+        return X.sub_(pull.addmm_(G.A.mH, G.W) if isinstance(G, Factored) else pull.add_(G), alpha=step_size)

@@ -222,7 +222,7 @@ class Run:
         return None
 
     def _move(self, method: Method, G: Tensor | None, step_size: float) -> None:
-        method.step(self.X, self.source.gradient(self.X) if G is None else G, step_size)
+        self.X = method.step(self.X, self.source.gradient(self.X) if G is None else G, step_size)
 
     def _timed(self, function: Callable[..., Result], *arguments: object) -> Result:
         started = time.perf_counter()

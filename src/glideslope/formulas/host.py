@@ -1,7 +1,8 @@
 """The step of one matrix on the CPU, where the numbers that belong to a matrix are Python floats.
 
-The same plan as on any device, without a hundred operations on tensors of one entry. What is rare (a start outside of
-the safe region, a gradient that is not finite or almost normal) is left to the step of all matrices.
+The same plan as on any device, without a hundred operations on tensors of one entry; memory, views and constants are
+prepared once, because between two products the interpreter runs on cold caches. What is rare (a start outside of the
+safe region, a gradient that is not finite or almost normal) is left to the step of all matrices.
 """
 
 from __future__ import annotations
@@ -11,80 +12,120 @@ import math
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored, add_product_
+from glideslope.formulas.factored import Factored, add_product_, cancelled_size
 from glideslope.formulas.field import skew
-from glideslope.formulas.measure import Point, smallest_norm
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor
-from glideslope.formulas.orthogonality import frobenius
-from glideslope.formulas.plan import Plan, admissible_step, plan_step, polar_bound
+from glideslope.formulas.plan import admissible_step, plan_step, polar_bound
+from glideslope.formulas.rounding import distance_margin, drift_rate, product_precision, smallest_norm
 from glideslope.formulas.rule import StepOutcome, StepRule
-from glideslope.formulas.workspace import Workspace, gram_product, product
+from glideslope.formulas.workspace import GRAM_BLOCK, Workspace, gram_product, product
 
 
 def step_on_host(
     X: Tensor,
     G: Tensor | Factored,
-    at: Point,
     step_size: float | Tensor,
     rule: StepRule,
-    reach: float,
     out: Tensor | None,
     workspace: Workspace,
     active: Tensor | None,
 ) -> StepOutcome | None:
     """The step of one matrix from inside the safe region along a finite gradient; None in any other case."""
-    distance, size, drift = at.distance.item(), at.size.item(), at.drift.item()
-    if not distance <= rule.safe_radius or not math.isfinite(size + drift) or (active is not None and not active):
+    prepared = workspace.prepared
+    square = isinstance(G, Tensor) and rule.has_square_form(*X.shape)
+    key = (X.shape, X.dtype, rule, square, product_precision())
+    if not isinstance(prepared, HostStep) or prepared.key != key:
+        if rule.safeguard == "exact" or (rule.safeguard is None and rule.normal_step != "landing"):
+            return None
+        prepared = workspace.prepared = HostStep(X, rule, square)
+    if active is not None and not active:
         return None
-    lands = rule.normal_step == "landing"
-    if rule.safeguard == "exact" or (rule.safeguard is None and not lands):
-        return None
-    step_size = max(float(step_size), 0.0)
-    plan = plan_step(distance, size, drift, rule, reach, step_size, torch.finfo(X.dtype).tiny)
-    if plan.share * 1e3 < 1 / plan.scale:  # the drift of a gradient almost normal to the manifold
-        return None
-    F = field_on_host(X, G, at, plan, rule, workspace)
-    field_norm = frobenius(F).item()
-    wanted = step_size * plan.scale
-    bound = math.inf
-    if rule.safeguard is not None:
-        bound = admissible_step(plan, distance, max(field_norm, smallest_norm(X)), rule, reach)
-    if rule.normal_step == "polar":
-        bound = min(bound, polar_bound(plan, rule))
-    step = min(wanted, bound)
-    if not step * field_norm * step * field_norm < torch.finfo(X.dtype).max:
-        return None
-    moved = torch.sub(X, F, alpha=step, out=X if lands and out is X else F)
-    if not lands:
-        p = X.shape[-1]
-        S = gram_product(moved, out=workspace.memory("gram", X, p, p))
-        polar = rule.normal_step == "polar"
-        factor = inverse_square_root(S, (1 + rule.safe_radius) / 2) if polar else newton_schulz_factor(S)
-        moved = product(moved, factor, out=out)
-    elif out is not None and out is not X:
-        moved = out.copy_(moved)
-    return StepOutcome(moved, at.distance, step < wanted, False, False)
+    return prepared.step(X, G, max(float(step_size), 0.0), out)
 
 
-def field_on_host(
-    X: Tensor, G: Tensor | Factored, at: Point, plan: Plan, rule: StepRule, workspace: Workspace
-) -> Tensor:
-    """The field of one matrix in the fewest operations: factors go into the products, not into p x p matrices."""
-    n, p = X.shape
-    factor = plan.share if rule.metric == "euclidean" else plan.share / 2
-    K, F = workspace.memory("coefficient", X, p, p), workspace.memory("field", X, n, p)
-    assert K is not None
-    assert F is not None
-    if at.square:
-        torch.sub(at.C, at.C.mH, out=K)
-    elif rule.metric == "canonical":
-        torch.neg(at.C.mH, out=K)
-    else:
-        W = skew(at.C)
-        torch.sub(W - at.C, W @ at.Delta, out=K)
-    if rule.normal_step == "landing":
-        K.add_(at.Delta, alpha=plan.attraction / factor)
-    if at.square:
-        return torch.addmm(F, K, X, beta=0, alpha=factor, out=F)
-    torch.addmm(F, X, K, beta=0, alpha=factor, out=F)
-    return add_product_(F, G, torch.add(at.Delta, workspace.identity(X), out=at.C), alpha=factor)
+class HostStep:
+    """Everything about the steps of one shape, type and rule that is the same in each.
+
+    Args:
+        X: An iterate.
+        rule: The step's options.
+        square: Whether F = (skew(G X^H) + λ (X X^H - I)) X, three products, is to be used.
+    """
+
+    def __init__(self, X: Tensor, rule: StepRule, square: bool) -> None:
+        n, p = X.shape
+        self.key = (X.shape, X.dtype, rule, square, product_precision())
+        self.rule, self.square, self.lands = rule, square, rule.normal_step == "landing"
+        self.pair = X.new_empty(2, p, p)
+        self.Delta, self.C = self.pair.unbind(0)
+        self.diagonal, self.CH = self.Delta.diagonal(), self.C.mH
+        self.K, self.F = X.new_empty(p, p), X.new_empty(n, p)
+        self.identity = torch.eye(p, dtype=X.dtype)
+        self.minus_identity = -self.identity
+        self.in_blocks = p > GRAM_BLOCK
+        # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
+        self.rate = 0.0 if square else drift_rate(X, rule.metric)
+        self.reach = rule.reach - min(distance_margin(X), rule.safe_radius / 4)
+        self.floor = smallest_norm(X)
+        self.tiny, self.largest = torch.finfo(X.dtype).tiny, torch.finfo(X.dtype).max
+
+    def step(self, X: Tensor, G: Tensor | Factored, step_size: float, out: Tensor | None) -> StepOutcome | None:
+        """The step, or None where it is not for this path."""
+        rule, Delta, C = self.rule, self.Delta, self.C
+        XH = X.mH
+        if self.in_blocks:
+            gram_product(XH if self.square else X, out=Delta)
+            self.diagonal.sub_(1)
+        elif self.square:
+            torch.addmm(self.minus_identity, X, XH, out=Delta)
+        else:
+            torch.addmm(self.minus_identity, XH, X, out=Delta)
+        if isinstance(G, Factored):
+            torch.mm(G.Y.mH, G.W, out=C)
+        else:
+            torch.mm(*((G, XH) if self.square else (XH, G)), out=C)
+        distance, size = torch.linalg.vector_norm(self.pair, dim=(1, 2)).tolist()
+        drift = size * self.rate
+        if isinstance(G, Factored):
+            drift = float(cancelled_size(G, self.diagonal)) * self.rate
+        if not distance <= rule.safe_radius or not size + drift < self.largest:
+            return None
+        plan = plan_step(distance, size, drift, rule, self.reach, step_size, self.tiny)
+        if plan.share * 1e3 < 1 / plan.scale:  # the drift of a gradient almost normal to the manifold
+            return None
+        F = self.field(X, G, plan.share, plan.attraction)
+        field_norm = torch.linalg.vector_norm(F).item()
+        wanted = step_size * plan.scale
+        bound = math.inf
+        if rule.safeguard is not None:
+            bound = admissible_step(plan, distance, max(field_norm, self.floor), rule, self.reach)
+            if rule.normal_step == "polar":
+                bound = min(bound, polar_bound(plan, rule))
+        step = min(wanted, bound)
+        if not step * field_norm * step * field_norm < self.largest:
+            return None
+        moved = torch.sub(X, F, alpha=step, out=X if self.lands and out is X else F)
+        if not self.lands:
+            S = gram_product(moved, out=Delta)
+            polar = rule.normal_step == "polar"
+            factor = inverse_square_root(S, (1 + rule.safe_radius) / 2) if polar else newton_schulz_factor(S)
+            moved = product(moved, factor, out=out)
+        elif out is not X:
+            moved = moved.clone() if out is None else out.copy_(moved)
+        return StepOutcome(moved, distance, step < wanted, False, False)
+
+    def field(self, X: Tensor, G: Tensor | Factored, share: float, attraction: float) -> Tensor:
+        """The scaled field in the fewest operations: factors go into the products, not into p x p matrices."""
+        Delta, C, K, F = self.Delta, self.C, self.K, self.F
+        factor = share if self.rule.metric == "euclidean" else share / 2
+        ratio = attraction / factor if self.lands else 0.0
+        if self.square:
+            torch.sub(C, self.CH, out=K).add_(Delta, alpha=ratio)
+            return torch.addmm(F, K, X, beta=0, alpha=factor, out=F)
+        if self.rule.metric == "canonical":  # -½ X C^H + λ X Δ = -½ X (C^H - 2λ Δ)
+            torch.sub(self.CH, Delta, alpha=ratio, out=K)
+        else:  # -X (sym(C) + skew(C) Δ) + λ X Δ
+            W = skew(C)
+            torch.addmm(C - W, W, Delta, out=K).sub_(Delta, alpha=ratio)
+        torch.addmm(F, X, K, beta=0, alpha=-factor, out=F)
+        return add_product_(F, G, torch.add(Delta, self.identity, out=C), alpha=factor)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from glideslope.formulas.factored import Factored, cancelled_size, cross_gram
@@ -43,8 +41,3 @@ def measure(X: Tensor, G: Tensor | Factored, rule: StepRule, workspace: Workspac
     # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
     rate = 0.0 if square else drift_rate(X, rule.metric)
     return Point(Delta, C, distance, size, cancelled_size(G, size) * rate, square)
-
-
-def smallest_norm(X: Tensor) -> float:
-    """The norm of a field below which the squares in it underflow."""
-    return math.sqrt(X.shape[-2] * X.shape[-1] * torch.finfo(X.dtype).tiny)

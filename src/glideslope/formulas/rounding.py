@@ -50,6 +50,11 @@ def distance_margin(X: Tensor) -> float:
     return 2 * drift_rate(X) + torch.finfo(X.dtype).eps * math.sqrt(X.shape[-1])
 
 
+def smallest_norm(X: Tensor) -> float:
+    """The norm of a field below which the squares in it underflow."""
+    return math.sqrt(X.shape[-2] * X.shape[-1] * torch.finfo(X.dtype).tiny)
+
+
 def overflow_free_norm(M: Tensor) -> Tensor:
     """Frobenius norm of each matrix, accumulated in float64 where the device has it and the type is too narrow."""
     wide = torch.complex128 if M.is_complex() else torch.float64

@@ -36,6 +36,11 @@ class StepRule:
         check_option("safeguard", self.safeguard, SAFEGUARDS)
 
     @property
+    def options(self) -> tuple[float | str | None, ...]:
+        """The options in their order."""
+        return (self.attraction, self.safe_radius, self.metric, self.normal_step, self.safeguard)
+
+    @property
     def reach(self) -> float:
         """The distance a step may reach before its normal part: ε, or what the normal part brings back inside."""
         if self.normal_step == "newton-schulz":
@@ -52,7 +57,7 @@ class StepOutcome(NamedTuple):
 
     X: Tensor
     """The new iterates."""
-    distance: Tensor
+    distance: Tensor | float
     """‖X^H X - I‖_F before the step."""
     shortened: Tensor | bool
     """The safeguard allowed less than the step size asked for."""

@@ -8,6 +8,8 @@ numbers are Python floats, which saves a hundred operations on tensors of one en
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -15,13 +17,14 @@ from glideslope.formulas.arguments import HALF_TYPES, REAL_TYPE, check_matrices,
 from glideslope.formulas.factored import Factored, add_product_
 from glideslope.formulas.field import skew
 from glideslope.formulas.host import step_on_host
-from glideslope.formulas.measure import Point, measure, smallest_norm
+from glideslope.formulas.measure import Point, measure
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, recovery_factor, recovery_weights
 from glideslope.formulas.orthogonality import frobenius, per_matrix, subtract_identity_
-from glideslope.formulas.plan import admissible_step, plan_step, polar_bound
+from glideslope.formulas.plan import Plan, admissible_step, plan_step, polar_bound
 from glideslope.formulas.rounding import (
     distance_margin,
     overflow_free_norm,
+    smallest_norm,
     zero_where_not_finite_,
 )
 from glideslope.formulas.rule import StepOutcome, StepRule
@@ -96,43 +99,49 @@ def take_step(
         active: Which matrices may move, one bool each; the others count as skipped. Default: all.
     """
     workspace = workspace or Workspace()
-    at = measure(X, G, rule, workspace)
-    reach = rule.reach - min(distance_margin(X), rule.safe_radius / 4)
     if X.ndim == 2 and type(X) is Tensor and X.device.type == "cpu" and not torch.compiler.is_compiling():
-        outcome = step_on_host(X, G, at, step_size, rule, reach, out, workspace, active)
+        outcome = step_on_host(X, G, step_size, rule, out, workspace, active)
         if outcome is not None:
             return outcome
-    return _step_of_all(X, G, at, step_size, rule, reach, out, workspace, active)
+    return _step_of_all(X, G, step_size, rule, out, workspace, active)
 
 
 def _step_of_all(
     X: Tensor,
     G: Tensor | Factored,
-    at: Point,
     step_size: float | Tensor,
     rule: StepRule,
-    reach: float,
     out: Tensor | None,
     workspace: Workspace,
     active: Tensor | None,
 ) -> StepOutcome:
     """The step of every matrix, whatever its case."""
+    at = measure(X, G, rule, workspace)
+    reach = rule.reach - min(distance_margin(X), rule.safe_radius / 4)
     lands = rule.normal_step == "landing"
     if isinstance(step_size, Tensor):
         step_size = step_size.to(REAL_TYPE[X.dtype]).clamp(min=0)
     outside = is_outside(at.distance, rule.safe_radius)
     plan = plan_step(at.distance, at.size, at.drift, rule, reach, step_size, torch.finfo(X.dtype).tiny)
-    share = per_matrix(plan.share.masked_fill(outside, 0))
+    regular = _is_regular(X, at, plan, outside, rule)
+    # Where nothing is rare the field is computed in units of its share, which saves passes over p x p matrices.
+    unit: Tensor | float = 1.0
+    share: Tensor | None = None
     on_residual: Tensor | None = None
-    on_identity: Tensor | float = 0.0
-    if lands:
-        # Outside, F is X minus its recovered self: I - (α I - β S) = (1 - α + β) I + β Δ, and a step of 1 recovers.
-        alpha, beta = recovery_weights(at.Delta, at.distance)
-        on_identity = (1 - alpha + beta).unsqueeze(-1)  # zero inside, where (α, β) = (1.5, 0.5)
-        on_residual = per_matrix(torch.where(outside, beta, plan.attraction))
+    on_identity: Tensor | None = None
+    if regular:
+        unit = plan.share if rule.metric == "euclidean" else plan.share / 2
+        on_residual = per_matrix(plan.attraction / unit) if lands else None
+    else:
+        share = per_matrix(plan.share.masked_fill(outside, 0))
+        if lands:
+            # Outside, F is X minus its recovered self: I - (α I - β S) = (1 - α + β) I + β Δ; a step of 1 recovers.
+            alpha, beta = recovery_weights(at.Delta, at.distance)
+            on_identity = (1 - alpha + beta).unsqueeze(-1)  # zero inside, where (α, β) = (1.5, 0.5)
+            on_residual = per_matrix(torch.where(outside, beta, plan.attraction))
     F = _scaled_field(X, G, at, share, on_residual, on_identity, rule, workspace)
     floor = smallest_norm(X)
-    field_norm = frobenius(F).clamp(min=floor)
+    field_norm = (frobenius(F) * unit).clamp(min=floor)
     bound: Tensor = admissible_step(plan, at.distance, field_norm, rule, reach)
     if rule.safeguard == "exact":
         slope, field_gram = (F @ X.mH, F @ F.mH) if at.square else (X.mH @ F, F.mH @ F)
@@ -151,12 +160,14 @@ def _step_of_all(
     skipped = finite.logical_not()
     step = step.masked_fill(skipped, 0)
 
-    zero_where_not_finite_(F)
+    if not regular or not math.isfinite(field_norm.sum().item()):
+        zero_where_not_finite_(F)
+    along = per_matrix((step * unit).masked_fill(skipped, 0))
     target = X if lands and out is X else F
     if torch.compiler.is_compiling():  # which knows no out= with strides
-        moved = target.copy_(torch.addcmul(X, F, per_matrix(step), value=-1))
+        moved = target.copy_(torch.addcmul(X, F, along, value=-1))
     else:
-        moved = torch.addcmul(X, F, per_matrix(step), value=-1, out=target)
+        moved = torch.addcmul(X, F, along, value=-1, out=target)
     if not lands:
         moved = product(moved, _normal_factor(moved, at.distance, outside, skipped, rule), out=out)
     elif out is not None and out is not X:
@@ -164,35 +175,54 @@ def _step_of_all(
     return StepOutcome(moved, at.distance, shortened & finite, outside & finite, skipped)
 
 
+def _is_regular(X: Tensor, at: Point, plan: Plan, outside: Tensor, rule: StepRule) -> bool:
+    """Whether, on the host, where it costs nothing to look, no matrix is outside, huge or almost without a share."""
+    if type(X) is not Tensor or X.device.type != "cpu" or torch.compiler.is_compiling() or rule.safeguard == "exact":
+        return False
+    usual = outside.logical_not() & (at.size < 1e15) & (plan.share * plan.scale > 1e-3)
+    # A gradient that is not finite is masked in any case, and must not change the rounding of the other matrices.
+    return bool((usual | torch.isfinite(at.size).logical_not()).all())
+
+
 def _scaled_field(
     X: Tensor,
     G: Tensor | Factored,
     at: Point,
-    share: Tensor,
+    share: Tensor | None,
     on_residual: Tensor | None,
-    on_identity: Tensor | float,
+    on_identity: Tensor | None,
     rule: StepRule,
     workspace: Workspace,
 ) -> Tensor:
-    """The tangent part times `share`, plus X (on_residual Δ + on_identity I) unless on_residual is None."""
+    """The tangent part times `share`, plus X (on_residual Δ + on_identity I) where they are given.
+
+    Without a share the canonical tangent part comes twice as long, as G S - X C^H.
+    """
     n, p = X.shape[-2:]
     field = workspace.memory("field", X, n, p)
     coefficient = workspace.memory("coefficient", X, p, p)
     if at.square:
-        coefficient = torch.sub(at.C, at.C.mH, out=coefficient).mul_(share / 2)
+        coefficient = torch.sub(at.C, at.C.mH, out=coefficient)
     elif rule.metric == "canonical":  # K_X = -½ C^H and K_G = ½ S
-        share = share / 2
-        coefficient = torch.mul(at.C.mH, -share, out=coefficient)
+        coefficient = torch.neg(at.C.mH, out=coefficient)
     else:  # K_X = -(C^H + skew(C) S) = -(sym(C) + skew(C) Δ) and K_G = S
         W = skew(at.C)
-        coefficient = torch.mul(at.C - W + W @ at.Delta, -share, out=coefficient)
+        coefficient = torch.sub(W - at.C, W @ at.Delta, out=coefficient)
+    if share is not None:
+        share = share / 2 if rule.metric == "canonical" else share
+        coefficient.mul_(share)
     if on_residual is not None:
         coefficient.addcmul_(at.Delta, on_residual)
+    if on_identity is not None:
         coefficient.diagonal(dim1=-2, dim2=-1).add_(on_identity)
     if at.square:
         return product(coefficient, X, out=field)
-    K_G = torch.mul(at.Delta, share, out=None if torch.compiler.is_compiling() else at.C)
-    K_G.diagonal(dim1=-2, dim2=-1).add_(share.squeeze(-1))
+    if share is None:
+        K_G = at.Delta
+        K_G.diagonal(dim1=-2, dim2=-1).add_(1)
+    else:
+        K_G = torch.mul(at.Delta, share, out=None if torch.compiler.is_compiling() else at.C)
+        K_G.diagonal(dim1=-2, dim2=-1).add_(share.squeeze(-1))
     return add_product_(product(X, coefficient, out=field), G, K_G)
 
 

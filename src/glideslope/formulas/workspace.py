@@ -18,6 +18,8 @@ class Workspace:
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
+        self.prepared: object = None
+        """What a step on the host keeps."""
 
     def memory(self, name: str, like: Tensor, rows: int, columns: int) -> Tensor | None:
         """Uninitialised memory of shape (*batch, rows, columns) in the type and on the device of another tensor."""
@@ -27,14 +29,6 @@ class Workspace:
         kept = self._kept.get(name)
         if kept is None or kept.shape != shape or kept.dtype != like.dtype or kept.device != like.device:
             kept = self._kept[name] = like.new_empty(shape)
-        return kept
-
-    def identity(self, like: Tensor) -> Tensor:
-        """The identity with as many columns as another matrix, made once."""
-        p = like.shape[-1]
-        kept = self._kept.get("identity")
-        if kept is None or kept.shape[-1] != p or kept.dtype != like.dtype or kept.device != like.device:
-            kept = self._kept["identity"] = torch.eye(p, dtype=like.dtype, device=like.device)
         return kept
 
 

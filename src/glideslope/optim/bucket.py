@@ -37,6 +37,8 @@ class Bucket(ABC):
         self.matrix_shape = matrix_shape(tuple(first.shape), view)
         self.count = self.matrix_shape[0] if len(self.matrix_shape) == 3 else 1
         self.workspace = Workspace()
+        self.rule: Any = None
+        """What the optimizer made of the group's options in the last step."""
 
     @abstractmethod
     def points(self) -> Tensor:

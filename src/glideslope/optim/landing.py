@@ -25,7 +25,7 @@ class LandingOptimizer(StiefelOptimizer):
         X, G = bucket.points(), bucket.gradients()
         G = -G if group["maximize"] else G
         estimate, step_size, active = self._estimate(bucket, X, G, group)
-        rule = rule_of(group)
+        rule = bucket.rule = rule_of(group, bucket.rule)
         outcome = take_step(X, estimate, step_size, rule, out=X, workspace=bucket.workspace, active=active)
         for name in COUNTERS:
             counter, counted = bucket.numbers(name, torch.int64), getattr(outcome, name)
@@ -39,9 +39,18 @@ class LandingOptimizer(StiefelOptimizer):
         raise NotImplementedError
 
 
-def rule_of(group: Group) -> StepRule:
-    """The landing options of a group."""
-    return StepRule(**{option: group[option] for option in LandingOptions})
+def rule_of(group: Group, known: StepRule | None = None) -> StepRule:
+    """The landing options of a group, checked; `known` if they are the same."""
+    options = [group[option] for option in LandingOptions]
+    if known is not None and options == [
+        known.attraction,
+        known.safe_radius,
+        known.metric,
+        known.normal_step,
+        known.safeguard,
+    ]:
+        return known
+    return StepRule(*options)
 
 
 class LandingSGD(LandingOptimizer):

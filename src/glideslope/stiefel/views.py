@@ -45,7 +45,8 @@ def as_matrices(tensor: Tensor, view: str, *, strides_of: Tensor | None = None) 
         strides_of: Parameter whose memory order decides the order of the entries: pass it with a gradient, which may
             lie in memory in another order.
     """
-    if view == "matrix" and tensor.ndim == 2 and tensor.numel():  # the common case, in one operation or none
+    alike = strides_of is None or strides_of.shape == tensor.shape
+    if view == "matrix" and tensor.ndim == 2 and tensor.numel() and alike:  # the common case, in one operation or none
         return tensor.mT if tensor.shape[0] < tensor.shape[1] else tensor
     flat = flattened_shape(tensor.shape, view)
     matrices = tensor.permute(memory_order(tensor, view, strides_of)).reshape(flat)

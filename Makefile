@@ -8,13 +8,16 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check --quiet install --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format types docs wheel clean
+.PHONY: help demo bench test test-slow lint format types docs wheel clean
 
 help: ## List the commands.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 demo: $(VENV)/installed-test ## Landing against a QR retraction on a problem with a known optimum; draws a picture.
 	$(RUN) examples/01_procrustes.py --output output/procrustes.png
+
+bench: $(VENV)/installed-test ## What one step costs, ours and the peers': a table, a chart, and the targets.
+	$(VENV)/bin/glideslope bench steps --json output/steps.json --chart output/steps.png
 
 test: $(VENV)/installed-test ## The tests, without the slow ones.
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) -m "not slow"

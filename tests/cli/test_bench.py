@@ -226,6 +226,17 @@ def test_the_second_step_allocates_no_matrix_of_the_size_of_x(generator, normal_
         assert counted.largest < X.numel() * X.element_size(), counted
 
 
+@pytest.mark.parametrize("shape", [(200, 200), (50, 600), (40, 32, 32)])
+def test_the_second_step_of_square_wide_and_batched_matrices_allocates_none_either(generator, shape):
+    tall = random_stiefel(max(shape[-2:]), min(shape[-2:]), batch=shape[:-2], generator=generator)
+    X = torch.nn.Parameter(tall if tall.shape == shape else tall.mT.contiguous())
+    X.grad = torch.randn(shape, generator=generator)
+    optimizer = LandingSGD([X], lr=0.01)
+    optimizer.step()
+    counted = allocations(optimizer.step)
+    assert counted.largest < X.numel() * X.element_size(), counted
+
+
 def test_samples_are_medians_with_quartiles():
     timing = Samples([4.0, 1.0, 2.0, 3.0, 5.0], 7).timing()
     assert (timing.lower, timing.median, timing.upper, timing.samples, timing.repetitions) == (2, 3, 4, 5, 7)

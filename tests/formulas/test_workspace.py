@@ -1,0 +1,59 @@
+"""Memory that steps reuse, Gram matrices by blocks, and what a step on the host prepares."""
+
+import pytest
+import torch
+from literal import random_matrix
+
+import glideslope as gs
+from glideslope.formulas.rule import StepRule
+from glideslope.formulas.step import take_step
+from glideslope.formulas.workspace import GRAM_BLOCK, Workspace, gram_product
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("p", [1, GRAM_BLOCK, GRAM_BLOCK + 1, 3 * GRAM_BLOCK + 5])
+def test_a_gram_matrix_by_blocks_is_the_product_and_hermitian(p, dtype, generator):
+    X = random_matrix(p + 7, p, dtype=dtype, generator=generator)
+    S = gram_product(X, out=torch.empty(p, p, dtype=dtype))
+    torch.testing.assert_close(S, X.mH @ X)
+    if p > GRAM_BLOCK:
+        half = p // 2
+        assert torch.equal(S[half:, :half], S[:half, half:].mH)
+    torch.testing.assert_close(gram_product(X, out=None), X.mH @ X)
+    wide = gram_product(X.mH, out=torch.empty(p + 7, p + 7, dtype=dtype))
+    torch.testing.assert_close(wide, X @ X.mH)
+
+
+def test_memory_is_made_once_per_shape_type_and_name():
+    workspace, X = Workspace(), torch.zeros(3, 5, 2)
+    first = workspace.memory("field", X, 5, 2)
+    assert first.shape == (3, 5, 2)
+    assert workspace.memory("field", X, 5, 2) is first
+    assert workspace.memory("gram", X, 2, 2) is not first
+    assert workspace.memory("field", X.double(), 5, 2).dtype == torch.float64
+    assert workspace.memory("field", X[0], 5, 2).shape == (5, 2)
+
+
+@pytest.mark.parametrize(
+    "change", [{"metric": "euclidean"}, {"attraction": 3.0}, {"safe_radius": 0.1}, {"normal_step": "newton-schulz"}]
+)
+def test_what_a_step_prepared_is_not_used_for_another_rule_shape_or_type(change, generator):
+    workspace = Workspace()
+    rules = [StepRule(), StepRule(**change)]
+    for shape, dtype in [((9, 4), torch.float64), ((7, 7), torch.float64), ((9, 4), torch.float32)]:
+        X = gs.random_stiefel(*shape, dtype=dtype, generator=generator)
+        G = random_matrix(*shape, dtype=dtype, generator=generator)
+        for rule in [*rules, *rules]:
+            expected = take_step(X.clone(), G, 0.3, rule).X
+            torch.testing.assert_close(take_step(X.clone(), G, 0.3, rule, workspace=workspace).X, expected)
+
+
+def test_a_result_is_not_overwritten_by_the_next_step(generator):
+    """Without `out` the result is the caller's, whatever the workspace is used for afterwards."""
+    workspace, X = Workspace(), gs.random_stiefel(9, 4, generator=generator)
+    for normal_step in ("landing", "newton-schulz", "polar"):
+        rule = StepRule(normal_step=normal_step)
+        one = take_step(X, torch.ones(9, 4), 0.1, rule, workspace=workspace).X
+        kept = one.clone()
+        take_step(X, -torch.ones(9, 4), 0.1, rule, workspace=workspace)
+        assert torch.equal(one, kept)

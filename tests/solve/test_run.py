@@ -235,3 +235,19 @@ def test_progress_goes_to_stderr(capsys):
     assert captured.out == ""
     assert "gradient" in captured.err
     assert captured.err.endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"gradient": "minibatch", "step_size": 1e4}, "smaller step_size"),
+        ({"gradient": "minibatch", "step_size": 0.01}, "gradient='saga', or schedule='1/sqrt'"),
+        ({"gradient": "minibatch", "step_size": 0.01, "schedule": "1/sqrt"}, "larger max_epochs"),
+        ({"gradient": "saga", "step_size": 0.01}, "larger max_epochs"),
+    ],
+)
+def test_the_advice_after_the_last_pass_names_what_held_the_run_up(options, hint, generator):
+    problem = gs.problems.PCA(torch.randn(60, 8, dtype=torch.float64, generator=generator), 3)
+    solution = gs.minimize(problem, **options, batch_size=10, max_epochs=4, tolerance=0)
+    assert solution.stop_reason == "max_epochs"
+    assert hint in solution.advice

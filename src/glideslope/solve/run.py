@@ -19,19 +19,37 @@ from glideslope.solve.methods import Method
 from glideslope.solve.problem import Problem
 from glideslope.solve.search import Search
 from glideslope.solve.solution import History, Record, Solution
-from glideslope.solve.sources import Full, Source
+from glideslope.solve.sources import Full, Minibatch, Source
 
 ADVICE = {
     "converged": "Gradient norm and distance are within the tolerance.",
-    "max_epochs": "The passes allowed are used up. Try a larger max_epochs, or another step size; "
-    "with gradient='minibatch' and a constant step the gradient stays noisy: try 'saga' or schedule='1/sqrt'.",
-    "max_seconds": "The time allowed is used up. Try a larger max_seconds.",
+    "max_epochs": "The passes allowed are used up. ",
+    "max_seconds": "The time allowed is used up. ",
     "callback": "The callback asked to stop.",
     "interrupted": "Stopped from the keyboard; this is the best point so far. Pass its X as X0 to go on.",
     "stalled": "No step lowers the function by more than rounding. Try float64, or a larger tolerance.",
     "diverged": "The iterates were no longer finite or ran away; this is the best point before. "
     "Try a smaller step_size.",
 }
+
+
+def advice(reason: str, source: Source, schedule_is_constant: bool, n_steps: int, shortened: int) -> str:
+    """What happened in words, and what to try next."""
+    if reason not in ("max_epochs", "max_seconds"):
+        return ADVICE[reason]
+    if 2 * shortened > n_steps:
+        return (
+            f"{ADVICE[reason]}The safeguard shortened {shortened} of {n_steps} steps: they are too long to settle. "
+            "Try a smaller step_size."
+        )
+    if isinstance(source, Minibatch) and schedule_is_constant:
+        return (
+            f"{ADVICE[reason]}With minibatches and a constant step the gradient stays noisy: "
+            "try gradient='saga', or schedule='1/sqrt'."
+        )
+    return f"{ADVICE[reason]}Try a larger {reason}, or another step_size."
+
+
 # Beyond this distance the iterates of the penalty method have run away.
 RUNAWAY = 1e6
 # Records without a lower gradient norm or value after which an automatic search has met the floor of its type.
@@ -131,8 +149,9 @@ class Watch:
         if self._best is None or converged or score <= self._best[0]:
             self._best = (score, X.clone(), record)
 
-    def solution(self, reason: str, n_gradients: int, seconds: float, n_steps: int, shortened: int) -> Solution:
+    def solution(self, reason: str, source: Source, seconds: float, n_steps: int, shortened: int) -> Solution:
         """The best point and the reason."""
+        n_gradients = source.terms_used
         if self.progress:
             sys.stderr.write("\n")
         if self._best is None:
@@ -149,7 +168,7 @@ class Watch:
             distance=record.distance,
             converged=reason == "converged",
             stop_reason=reason,
-            advice=ADVICE[reason],
+            advice=advice(reason, source, len(set(self.history.step_size)) <= 1, n_steps, shortened),
             n_steps=n_steps,
             n_gradients=n_gradients,
             n_passes=n_gradients / self.problem.n_terms,
@@ -188,7 +207,7 @@ class Run:
         except KeyboardInterrupt:
             reason = "interrupted"
         reason = self._last_record(reason, None, used, method.shortened)
-        return self.watch.solution(reason, self.source.terms_used, self.seconds, self.step, method.shortened)
+        return self.watch.solution(reason, self.source, self.seconds, self.step, method.shortened)
 
     def _last_record(self, reason: str, known: tuple[Tensor, Tensor] | None, step_size: float, shortened: int) -> str:
         """Evaluate what came after the last record, which may be better; a second Ctrl-C leaves that out."""
@@ -273,4 +292,4 @@ class Run:
             reason = "interrupted"
             self.source.terms_used = search.evaluations * self.problem.n_terms
         reason = self._last_record(reason, known, search.step_size, 0)
-        return self.watch.solution(reason, self.source.terms_used, self.seconds, self.step, 0)
+        return self.watch.solution(reason, self.source, self.seconds, self.step, 0)

@@ -56,6 +56,20 @@ def test_the_options_of_the_landing_step_are_used(metric, normal_step):
     assert not torch.equal(plain.X, solution.X)
 
 
+@pytest.mark.parametrize("kind", ["procrustes", "pca"])
+def test_landing_gradient_descent_with_a_fixed_step_reaches_the_known_optimum_to_1e_minus_10(kind):
+    generator = torch.Generator().manual_seed(4)
+    if kind == "pca":
+        problem = gs.problems.PCA(torch.randn(50, 8, dtype=torch.float64, generator=generator), 3)
+    else:  # tall, with orthonormal columns of A, so that the optimum is known
+        A = 5 * gs.random_stiefel(25, 8, dtype=torch.float64, generator=generator)
+        problem = gs.problems.Procrustes(A, torch.randn(25, 3, dtype=torch.float64, generator=generator))
+    solution = gs.minimize(problem, step_size=0.5, tolerance=1e-9, max_epochs=20_000)
+    assert solution.converged
+    assert abs(solution.value - problem.optimum().value) < 1e-10
+    assert solution.distance < 1e-9
+
+
 @pytest.mark.parametrize("retraction", ["qr", "polar", "cayley", "exponential"])
 def test_every_retraction_reaches_the_optimum(retraction):
     problem = pca()

@@ -4,6 +4,19 @@ import torch
 from torch import nn
 
 
+def small_model():
+    """Convolutions, one of them grouped, linear layers and norms."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.Conv2d(8, 8, 3, groups=4),
+        nn.Flatten(),
+        nn.Linear(8, 6),
+        nn.LayerNorm(6),
+        nn.Linear(6, 2),
+    )
+
+
 class Block(nn.Module):
     def __init__(self, inputs, outputs, stride):
         super().__init__()

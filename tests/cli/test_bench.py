@@ -16,12 +16,10 @@ from glideslope import cli
 from glideslope.cli.bench import measure, peers, targets, workloads
 from glideslope.cli.bench.environment import Environment
 from glideslope.cli.bench.measure import METHODS, Outcome, Report, Result
-from glideslope.cli.bench.memory import allocations
 from glideslope.cli.bench.methods import FOUR_PRODUCTS, LANDING, OWN, THREE_PRODUCTS, floor_of, ours
 from glideslope.cli.bench.timing import Budget, Deadline, Samples, Timing, interleave
 from glideslope.cli.bench.workloads import Case, Workload, many, resnet18_kernels, select, single
 from glideslope.optim import LandingSGD
-from glideslope.stiefel import random_stiefel
 
 NETWORK = Workload("net", "network", ((4, 2, 3, 3), (16, 4, 1, 1)), view="conv")
 COMPLEX = Workload("complex 3 of 5 x 5", "list", ((5, 5),) * 3, is_complex=True)
@@ -204,37 +202,6 @@ def test_the_network_is_all_twenty_kernels_of_resnet18():
     shapes = resnet18_kernels()
     assert len(shapes) == 20
     assert sum(torch.Size(shape).numel() for shape in shapes) == 11_166_912
-
-
-def test_allocations_counts_what_is_new_and_says_who_asked_for_it():
-    X, out = torch.ones(300, 100), torch.empty(100, 100)
-    assert allocations(lambda: torch.mm(X.T, X, out=out)).total == 0
-    counted = allocations(lambda: X.clone().neg())
-    assert (counted.total, counted.largest, counted.count) == (240_000, 120_000, 2)
-    assert counted.largest_by in ("aten::clone", "aten::neg")
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("normal_step", ["landing", "newton-schulz", "polar"])
-def test_the_second_step_allocates_no_matrix_of_the_size_of_x(generator, normal_step, momentum):
-    X = torch.nn.Parameter(random_stiefel(600, 50, generator=generator))
-    X.grad = torch.randn(600, 50, generator=generator)
-    optimizer = LandingSGD([X], lr=0.01, momentum=momentum, normal_step=normal_step, foreach=False)
-    optimizer.step()
-    for _ in range(2):
-        counted = allocations(optimizer.step)
-        assert counted.largest < X.numel() * X.element_size(), counted
-
-
-@pytest.mark.parametrize("shape", [(200, 200), (50, 600), (40, 32, 32)])
-def test_the_second_step_of_square_wide_and_batched_matrices_allocates_none_either(generator, shape):
-    tall = random_stiefel(max(shape[-2:]), min(shape[-2:]), batch=shape[:-2], generator=generator)
-    X = torch.nn.Parameter(tall if tall.shape == shape else tall.mT.contiguous())
-    X.grad = torch.randn(shape, generator=generator)
-    optimizer = LandingSGD([X], lr=0.01)
-    optimizer.step()
-    counted = allocations(optimizer.step)
-    assert counted.largest < X.numel() * X.element_size(), counted
 
 
 def test_samples_are_medians_with_quartiles():

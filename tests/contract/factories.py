@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import pytest
 import torch
 from literal import REAL_OF, exact_distance
 
@@ -9,6 +10,11 @@ import glideslope as gs
 from glideslope.stiefel.views import as_matrices
 
 HALF = (torch.bfloat16, torch.float16)
+
+
+def of(factories):
+    """A test for each of some optimizers, as `make`."""
+    return pytest.mark.parametrize("make", factories.values(), ids=factories.keys())
 
 
 def seeded(seed=0):

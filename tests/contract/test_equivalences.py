@@ -12,6 +12,7 @@ from contract.factories import (
     assert_same,
     copies_of,
     feed,
+    of,
     orthonormal,
     parameters,
     random_gradients,
@@ -20,10 +21,6 @@ from contract.factories import (
 from literal import random_matrix
 
 import glideslope as gs
-
-
-def of(factories):
-    return pytest.mark.parametrize("make", factories.values(), ids=factories.keys())
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)], ids=str)

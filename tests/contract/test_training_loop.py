@@ -14,6 +14,7 @@ from contract.factories import (
     distances,
     feed,
     landing_of,
+    of,
     orthonormal,
     parameters,
     random_gradients,
@@ -23,10 +24,6 @@ from literal import random_matrix
 from torch.optim import lr_scheduler
 
 import glideslope as gs
-
-
-def of(factories):
-    return pytest.mark.parametrize("make", factories.values(), ids=factories.keys())
 
 
 def with_lr(make, params, gradients, rates):

@@ -6,22 +6,11 @@ import pickle
 
 import pytest
 import torch
+from networks import small_model
 from torch import nn
 from torch.nn.utils import prune
 
 from glideslope.stiefel import orthogonality, orthogonalize_, param_groups, project_
-
-
-def small_model():
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3),
-        nn.BatchNorm2d(8),
-        nn.Conv2d(8, 8, 3, groups=4),
-        nn.Flatten(),
-        nn.Linear(8, 6),
-        nn.LayerNorm(6),
-        nn.Linear(6, 2),
-    )
 
 
 def through_torch_save(model):

@@ -5,6 +5,7 @@ import copy
 import pytest
 import scipy.linalg
 import torch
+from networks import small_model
 from torch import nn
 
 from glideslope.stiefel import orthogonality, orthogonalize_, param_groups, project_
@@ -154,18 +155,6 @@ def test_projecting_makes_disturbed_weights_exact_again_and_leaves_the_others(bu
                 assert_orthonormal(block, rounding(block))
         else:
             assert torch.equal(parameter, before[name])
-
-
-def small_model():
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3),
-        nn.BatchNorm2d(8),
-        nn.Conv2d(8, 8, 3, groups=4),
-        nn.Flatten(),
-        nn.Linear(8, 6),
-        nn.LayerNorm(6),
-        nn.Linear(6, 2),
-    )
 
 
 def test_mode_gradients_and_the_random_state_stay_as_they_are():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from networks import small_model
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
@@ -19,18 +20,6 @@ class Tied(nn.Module):
         self.last = nn.Linear(4, 9)
         self.second.weight = self.first.weight
         self.last.weight = self.embedding.weight
-
-
-def small_model():
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3),
-        nn.BatchNorm2d(8),
-        nn.Conv2d(8, 8, 3, groups=4),
-        nn.Flatten(),
-        nn.Linear(8, 6),
-        nn.LayerNorm(6),
-        nn.Linear(6, 2),
-    )
 
 
 def test_by_default_norms_biases_embeddings_and_recurrent_weights_stay_free():

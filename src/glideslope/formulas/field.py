@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import (
@@ -29,15 +30,21 @@ def skew(M: Tensor) -> Tensor:
     return (M - M.mH) / 2
 
 
-def tangent_coefficients(S: Tensor, C: Tensor, metric: str) -> tuple[Tensor, Tensor]:
-    """The p x p matrices K_X, K_G with tangent part T = X K_X + G K_G, for S = X^H X and C = X^H G.
+def tangent_coefficients(
+    Delta: Tensor, C: Tensor, metric: str, *, square: bool = False, out: Tensor | None = None
+) -> tuple[Tensor, float]:
+    """K, p x p, and the factor c of the tangent part T = c (X K + G S), for S = X^H X, Δ = S - I and C = X^H G.
 
     Canonical: T = ½ (G S - X C^H), eq. (5). Euclidean: T = G S - X C^H - X skew(C) S, which is
-    G - X sym(X^H G) on the manifold. Both are A X with a skew-Hermitian A, at any X.
+    G - X sym(X^H G) on the manifold; K = -(sym(C) + skew(C) Δ). Both are A X with a skew-Hermitian A, at any X. In the
+    square form, with C = G X^H, the canonical T is c K X.
     """
+    if square:
+        return torch.sub(C, C.mH, out=out), 0.5
     if metric == "canonical":
-        return -C.mH / 2, S / 2
-    return -(C.mH + skew(C) @ S), S
+        return torch.neg(C.mH, out=out), 0.5
+    W = skew(C)
+    return torch.sub(W - C, W @ Delta, out=out), 1.0
 
 
 @in_full_precision
@@ -58,8 +65,9 @@ def riemannian_gradient(X: Tensor, G: Tensor, *, metric: str = "canonical") -> T
     n, p = X.shape[-2:]
     if metric == "canonical" and n <= SQUARE_GRADIENT_UP_TO * p:
         return skew(G @ X.mH) @ X
-    K_X, K_G = tangent_coefficients(X.mH @ X, X.mH @ G, metric)
-    return X @ K_X + G @ K_G
+    S = X.mH @ X
+    K, factor = tangent_coefficients(subtract_identity_(S.clone()), X.mH @ G, metric)
+    return (X @ K + G @ S) * factor
 
 
 def without_normal_part(X: Tensor, G: Tensor) -> Tensor:
@@ -104,5 +112,6 @@ def landing_field(X: Tensor, G: Tensor, *, attraction: float, metric: str = "can
     if metric == "canonical" and n <= SQUARE_FIELD_UP_TO * p:
         return (skew(G @ X.mH) + attraction * subtract_identity_(X @ X.mH)) @ X
     S = X.mH @ X
-    K_X, K_G = tangent_coefficients(S, X.mH @ G, metric)
-    return X @ (K_X + attraction * subtract_identity_(S.clone())) + G @ K_G
+    Delta = subtract_identity_(S.clone())
+    K, factor = tangent_coefficients(Delta, X.mH @ G, metric)
+    return (X @ (K + Delta * (attraction / factor)) + G @ S) * factor

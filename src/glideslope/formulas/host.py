@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.factored import Factored, add_product_, cancelled_size
-from glideslope.formulas.field import skew
+from glideslope.formulas.field import tangent_coefficients
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor
 from glideslope.formulas.plan import admissible_step, plan_step, polar_bound
 from glideslope.formulas.rounding import distance_margin, drift_rate, product_precision, smallest_norm
@@ -58,7 +58,7 @@ class HostStep:
         self.rule, self.square, self.lands = rule, square, rule.normal_step == "landing"
         self.pair = X.new_empty(2, p, p)
         self.Delta, self.C = self.pair.unbind(0)
-        self.diagonal, self.CH = self.Delta.diagonal(), self.C.mH
+        self.diagonal = self.Delta.diagonal()
         self.K, self.F = X.new_empty(p, p), X.new_empty(n, p)
         self.identity = torch.eye(p, dtype=X.dtype)
         self.minus_identity = -self.identity
@@ -116,16 +116,12 @@ class HostStep:
 
     def field(self, X: Tensor, G: Tensor | Factored, share: float, attraction: float) -> Tensor:
         """The scaled field in the fewest operations: factors go into the products, not into p x p matrices."""
-        Delta, C, K, F = self.Delta, self.C, self.K, self.F
-        factor = share if self.rule.metric == "euclidean" else share / 2
-        ratio = attraction / factor if self.lands else 0.0
+        Delta, C, F = self.Delta, self.C, self.F
+        K, factor = tangent_coefficients(Delta, C, self.rule.metric, square=self.square, out=self.K)
+        factor *= share
+        if self.lands:
+            K.add_(Delta, alpha=attraction / factor)
         if self.square:
-            torch.sub(C, self.CH, out=K).add_(Delta, alpha=ratio)
             return torch.addmm(F, K, X, beta=0, alpha=factor, out=F)
-        if self.rule.metric == "canonical":  # -½ X C^H + λ X Δ = -½ X (C^H - 2λ Δ)
-            torch.sub(self.CH, Delta, alpha=ratio, out=K)
-        else:  # -X (sym(C) + skew(C) Δ) + λ X Δ
-            W = skew(C)
-            torch.addmm(C - W, W, Delta, out=K).sub_(Delta, alpha=ratio)
-        torch.addmm(F, X, K, beta=0, alpha=-factor, out=F)
+        torch.addmm(F, X, K, beta=0, alpha=factor, out=F)
         return add_product_(F, G, torch.add(Delta, self.identity, out=C), alpha=factor)

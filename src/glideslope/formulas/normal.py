@@ -49,10 +49,13 @@ def recovery_factor(Delta: Tensor, distance: Tensor) -> Tensor:
     return factor
 
 
-def inverse_square_root(S: Tensor, radius: float = 0.5) -> Tensor:
-    """S^{-1/2} for a Hermitian S with eigenvalues in [1 - radius, 2], by Newton-Schulz iterations: products only."""
+def inverse_square_root(S: Tensor, radius: float = 0.5, *, iterations: int | None = None) -> Tensor:
+    """S^{-1/2} for a Hermitian S with eigenvalues in [1 - radius, 2], by Newton-Schulz iterations: products only.
+
+    `iterations`, at least 1, is how many are enough where more is known of S than that.
+    """
     factor = newton_schulz_factor(S)
-    for _ in range(polar_iterations(radius, torch.finfo(S.dtype).eps) - 1):
+    for _ in range((iterations or polar_iterations(radius, torch.finfo(S.dtype).eps)) - 1):
         # S and its polynomials commute, so the Gram matrix of X M is M S M.
         correction = newton_schulz_factor(factor @ S @ factor)
         factor = factor @ correction
@@ -62,8 +65,13 @@ def inverse_square_root(S: Tensor, radius: float = 0.5) -> Tensor:
 def polar_iterations(radius: float, rounding: float) -> int:
     """How many Newton-Schulz iterations bring eigenvalues of S from [1 - radius, 2] to 1 up to the rounding."""
     # An eigenvalue 1 + e becomes 1 - ¾ e² + ¼ e³: 2 becomes ½, and none is above 1 after the first iteration.
-    error, iterations = max(0.5, radius**2 * (3 + radius) / 4), 1
-    while error > rounding:
+    return 1 + newton_schulz_iterations(max(0.5, radius**2 * (3 + radius) / 4), rounding)
+
+
+def newton_schulz_iterations(error: float, rounding: float) -> int:
+    """How many Newton-Schulz iterations bring ‖S - I‖ from an error below 1 to the rounding; none from 1 or above."""
+    iterations = 0
+    while rounding < error < 1:
         error, iterations = error**2 * (3 + error) / 4, iterations + 1
     return iterations
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from glideslope.formulas.arguments import HALF_TYPES, REAL_TYPE, check_matrices, check_step_size
 from glideslope.formulas.factored import Factored, add_product_
-from glideslope.formulas.field import skew
+from glideslope.formulas.field import tangent_coefficients
 from glideslope.formulas.host import step_on_host
 from glideslope.formulas.measure import Point, measure
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, recovery_factor, recovery_weights
@@ -201,15 +201,9 @@ def _scaled_field(
     n, p = X.shape[-2:]
     field = workspace.memory("field", X, n, p)
     coefficient = workspace.memory("coefficient", X, p, p)
-    if at.square:
-        coefficient = torch.sub(at.C, at.C.mH, out=coefficient)
-    elif rule.metric == "canonical":  # K_X = -½ C^H and K_G = ½ S
-        coefficient = torch.neg(at.C.mH, out=coefficient)
-    else:  # K_X = -(C^H + skew(C) S) = -(sym(C) + skew(C) Δ) and K_G = S
-        W = skew(at.C)
-        coefficient = torch.sub(W - at.C, W @ at.Delta, out=coefficient)
+    coefficient, factor = tangent_coefficients(at.Delta, at.C, rule.metric, square=at.square, out=coefficient)
     if share is not None:
-        share = share / 2 if rule.metric == "canonical" else share
+        share = share * factor
         coefficient.mul_(share)
     if on_residual is not None:
         coefficient.addcmul_(at.Delta, on_residual)

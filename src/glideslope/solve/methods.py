@@ -11,9 +11,9 @@ from glideslope.formulas.orthogonality import penalty_gradient
 from glideslope.formulas.retraction import retract
 from glideslope.formulas.rule import StepRule
 from glideslope.formulas.step import take_step
+from glideslope.formulas.tracked import TrackedLanding, pays
 from glideslope.formulas.workspace import Workspace
 from glideslope.solve.sources import dense
-from glideslope.solve.tracked import TrackedLanding, pays
 
 METHODS = ("landing", "riemannian", "penalty")
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.field import riemannian_gradient
-from glideslope.formulas.normal import newton_schulz_factor, newton_schulz_radius
+from glideslope.formulas.normal import inverse_square_root, newton_schulz_iterations, newton_schulz_radius
 from glideslope.formulas.orthogonality import frobenius, penalty, penalty_gradient, subtract_identity_
 from glideslope.solve.methods import retracted
 from glideslope.solve.problem import Problem
@@ -142,14 +142,8 @@ class Search:
 def land(Y: Tensor, S: Tensor) -> tuple[Tensor, float]:
     """The orthonormal matrix nearest to Y up to rounding, by Newton-Schulz steps, and ‖S - I‖ for S = Y^H Y.
 
-    One product of cost O(n p²). The distance must be below 1, and is e² (3 + e) / 4 at most after a step from e.
+    One product of cost O(n p²). The distance must be below 1; from 1 or above Y stays as it is.
     """
     far = float(frobenius(subtract_identity_(S.clone())))
-    rounding = torch.finfo(S.dtype).eps * S.shape[-1]
-    if far <= rounding:
-        return Y, far
-    factor, left = newton_schulz_factor(S), far**2 * (3 + far) / 4
-    while rounding < left < 1:
-        # S and its polynomials commute, so the Gram matrix of Y M is M S M.
-        factor, left = factor @ newton_schulz_factor(factor @ S @ factor), left**2 * (3 + left) / 4
-    return Y @ factor, far
+    iterations = newton_schulz_iterations(far, torch.finfo(S.dtype).eps * S.shape[-1])
+    return (Y @ inverse_square_root(S, iterations=iterations) if iterations else Y), far

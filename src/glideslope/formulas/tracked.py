@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.factored import Factored, cancelled_size
+from glideslope.formulas.field import tangent_coefficients
 from glideslope.formulas.orthogonality import subtract_identity_
 from glideslope.formulas.plan import admissible_step, plan_step
 from glideslope.formulas.rounding import distance_margin, drift_rate
@@ -63,9 +64,10 @@ class TrackedLanding:
         plan = plan_step(distance, size, drift, rule, reach, step_size, torch.finfo(X.dtype).tiny)
         if plan.share * 1e3 < 1 / plan.scale:
             return None
-        half = plan.share / 2
-        K = torch.add(Delta * plan.attraction, C.mH, alpha=-half)
-        M = torch.addmm(G.W, G.W, Delta).mul_(half)
+        K, factor = tangent_coefficients(Delta, C, rule.metric)
+        factor *= plan.share
+        K.mul_(factor).add_(Delta, alpha=plan.attraction)
+        M = torch.addmm(G.W, G.W, Delta).mul_(factor)
         inner = G.Y.mH @ M
         slope = torch.addmm(inner + K, Delta, K)  # X^H F = S K + Y^H M
         square = K.mH @ slope + inner.mH @ K + M.mH @ (gram_product(G.A.mH, out=None) @ M)  # F^H F

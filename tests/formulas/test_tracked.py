@@ -8,8 +8,8 @@ import glideslope as gs
 from glideslope.formulas.factored import Factored
 from glideslope.formulas.rule import StepRule
 from glideslope.formulas.step import take_step
+from glideslope.formulas.tracked import STEPS_BETWEEN_GRAMS, TrackedLanding, pays
 from glideslope.solve.methods import Landing
-from glideslope.solve.tracked import STEPS_BETWEEN_GRAMS, TrackedLanding, pays
 
 N, P, B = 60, 12, 5
 

@@ -1,6 +1,8 @@
 """glideslope: optimise over orthonormal matrices in PyTorch without QR, SVD or matrix exponentials."""
 
+from importlib import import_module
 from importlib.metadata import version
+from types import ModuleType
 
 from glideslope import formulas, theory
 from glideslope.optim import SAGA, SVRG, LandingAdam, LandingSGD, PenaltySGD, RiemannianSGD, attach_landing
@@ -20,6 +22,7 @@ __all__ = [
     "__version__",
     "attach_landing",
     "check_gradient",
+    "estimators",
     "formulas",
     "minimize",
     "orthogonality",
@@ -31,3 +34,10 @@ __all__ = [
     "random_stiefel",
     "theory",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`glideslope.estimators`, imported when first used: it needs scikit-learn."""
+    if name == "estimators":
+        return import_module("glideslope.estimators")
+    raise AttributeError(f"module 'glideslope' has no attribute {name!r}")

@@ -147,10 +147,12 @@ class RowSum(Problem):
         data: One row a_i per term, shape (N, n); torch tensor, NumPy array or memory map.
         n_columns: p; None where only X0 knows it.
         name: What to call the data in errors.
+        mean: Subtracted from every row, shape (n,).
     """
 
-    def __init__(self, data: Any, n_columns: int | None, *, name: str = "data") -> None:
-        self.rows = Rows(data, name=name)
+    def __init__(self, data: Any, n_columns: int | None, *, name: str = "data", mean: Tensor | None = None) -> None:
+        rows = data if isinstance(data, Rows) else Rows(data, name=name)
+        self.rows = rows if mean is None else rows.centred(mean)
         n = self.rows.shape[1]
         if n_columns is not None and (
             isinstance(n_columns, bool) or not isinstance(n_columns, int) or not 1 <= n_columns <= n

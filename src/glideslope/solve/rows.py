@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import mmap
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +14,8 @@ from torch import Tensor
 
 # A pass over the data reads blocks of about this many numbers.
 BLOCK_NUMBERS = 2**22
+# Pages of a memory map are given back after this many bytes were read from it.
+MAPPED_BYTES = 2**26
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
@@ -27,9 +31,18 @@ class Rows:
     Args:
         data: Matrix of shape (N, n): a floating or complex torch tensor, or a NumPy array or memory map.
         name: What to call it in errors.
+        dtype: float32 or float64, to convert rows to as they are read; None means that of the data.
+        checked: The caller sees to it that all entries are finite.
     """
 
-    def __init__(self, data: Any, *, name: str = "data") -> None:
+    def __init__(
+        self,
+        data: Any,
+        *,
+        name: str = "data",
+        dtype: torch.dtype | None = None,
+        checked: bool = False,
+    ) -> None:
         self.from_numpy = isinstance(data, np.ndarray)
         if not self.from_numpy and not isinstance(data, Tensor):
             raise ValueError(f"{name} must be a torch tensor or a NumPy array; got {type(data).__name__}")
@@ -40,37 +53,85 @@ class Rows:
         self._map: np.ndarray | None = data if isinstance(data, np.memmap) else None
         self._tensor: Tensor | None = None if self._map is not None else data.detach()
         sample = torch.from_numpy(np.array(data[:1])) if self._map is not None else data
-        self.dtype, self.device = sample.dtype, sample.device
+        self.dtype, self.device = dtype or sample.dtype, sample.device
         if self.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
             raise ValueError(
                 f"{name} must be float32, float64, complex64 or complex128; got {self.dtype}. "
                 f"Convert it, e.g. {name}.{'astype(np.float32)' if self.from_numpy else 'float()'}"
             )
         self.shape = (int(data.shape[0]), int(data.shape[1]))
-        self._refuse_what_is_not_finite(name)
+        self._mapped, self._read = shared_mapping(data), 0
+        self._mean: Tensor | None = None
+        if not checked:
+            for where, block in self.blocks():
+                refuse_what_is_not_finite(block, name, where.start)
 
-    def _refuse_what_is_not_finite(self, name: str) -> None:
-        for where, block in self.blocks():
-            finite = torch.isfinite(block)
-            if not bool(finite.all()):
-                row, column = (int(i) for i in (~finite).nonzero()[0])
-                value = block[row, column].item()
-                raise ValueError(f"{name} must be finite; got {value} at row {where.start + row}, column {column}")
+    def centred(self, mean: Tensor) -> Rows:
+        """The same rows with a mean, shape (n,), subtracted as they are read."""
+        rows = copy.copy(self)
+        rows._mean = mean.to(self.dtype).to(self.device)
+        return rows
 
     def __len__(self) -> int:
         return self.shape[0]
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether rows far from each other are as fast to read as neighbours."""
+        return self._tensor is not None
+
     def take(self, index: Tensor | slice) -> Tensor:
         """The rows of an index tensor or of a slice, on the data's device."""
+        rows = self._raw(index).to(self.dtype)
+        return rows if self._mean is None else rows - self._mean
+
+    def _raw(self, index: Tensor | slice) -> Tensor:
         if self._tensor is not None:
             return self._tensor[index] if isinstance(index, slice) else self._tensor.index_select(0, index)
         assert self._map is not None
         chosen = index if isinstance(index, slice) else index.numpy()
-        return torch.from_numpy(np.array(self._map[chosen]))
+        rows = np.array(self._map[chosen])
+        self._read += rows.nbytes
+        if self._mapped is not None and self._read > MAPPED_BYTES:
+            self._mapped.madvise(mmap.MADV_DONTNEED)
+            self._read = 0
+        return torch.from_numpy(rows)
 
-    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """All rows in order, in blocks of a few megabytes, each with its slice."""
-        step = max(1, BLOCK_NUMBERS // self.shape[1])
+    def blocks(self, numbers: int = BLOCK_NUMBERS) -> Iterator[tuple[slice, Tensor]]:
+        """All rows in order, in blocks of so many numbers, each with its slice."""
+        step = max(1, numbers // self.shape[1])
         for start in range(0, self.shape[0], step):
             where = slice(start, min(start + step, self.shape[0]))
             yield where, self.take(where)
+
+
+def refuse_what_is_not_finite(block: Tensor, name: str, first_row: int = 0) -> None:
+    """A ValueError with the first position of a NaN or an infinity, if there is one.
+
+    Args:
+        block: Rows.
+        name: What to call them.
+        first_row: Number of the first of them.
+    """
+    if bool(torch.isfinite(block.sum(dtype=torch.float64 if not block.is_complex() else None))):
+        return
+    finite = torch.isfinite(block)
+    if not bool(finite.all()):
+        row, column = (int(i) for i in (~finite).nonzero()[0])
+        value = block[row, column].item()
+        raise ValueError(
+            f"{name} must be finite, without NaN or infinity; got {value} at row {first_row + row}, column {column}"
+        )
+
+
+def shared_mapping(data: Any) -> mmap.mmap | None:
+    """The mapping under a memory map whose pages can be dropped and read again: not of a private copy.
+
+    Pages that were read count as memory of the process until they are dropped.
+    """
+    if not isinstance(data, np.memmap) or data.mode not in ("r", "r+") or not hasattr(mmap, "MADV_DONTNEED"):
+        return None
+    base: Any = data
+    while base is not None and not isinstance(base, mmap.mmap):
+        base = base.base if isinstance(base, np.ndarray) else None
+    return base

@@ -19,12 +19,13 @@ class PCA(RowSum):
     """The p directions of largest variance of centred data: f_i(X) = -½ ‖a_i X‖².
 
     Args:
-        data: Centred samples, one per row, shape (N, n); torch tensor, NumPy array or memory map, real or complex.
+        data: Samples, one per row, shape (N, n); torch tensor, NumPy array or memory map, real or complex.
         n_components: p; None means as many as X0 has columns.
+        mean: Mean of the samples, shape (n,), subtracted as they are read; None if they are centred.
     """
 
-    def __init__(self, data: Any, n_components: int | None = None) -> None:
-        super().__init__(data, n_components)
+    def __init__(self, data: Any, n_components: int | None = None, *, mean: Tensor | None = None) -> None:
+        super().__init__(data, n_components, mean=mean)
         self._passes = 0
         self._covariance: Tensor | None = None
 

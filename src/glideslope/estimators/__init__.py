@@ -1,0 +1,11 @@
+"""scikit-learn estimators that learn from batches: principal components and independent components."""
+
+try:
+    import sklearn  # noqa: F401
+except ImportError as error:  # pragma: no cover - tested in a process without scikit-learn
+    raise ImportError("glideslope.estimators needs scikit-learn: pip install 'glideslope[sklearn]'") from error
+
+from glideslope.estimators.online_ica import OnlineICA
+from glideslope.estimators.online_pca import OnlinePCA
+
+__all__ = ["OnlineICA", "OnlinePCA"]

@@ -1,0 +1,125 @@
+"""What estimators are given: arrays, data frames, torch tensors, memory maps and iterables of batches, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_array, check_random_state, validate_data
+from torch import Tensor
+
+from glideslope.solve.rows import Rows, refuse_what_is_not_finite
+
+TYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def training_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int = 1) -> Rows:
+    """Samples to learn from, with scikit-learn's checks; a memory map stays on disk and is read in pieces.
+
+    Args:
+        estimator: Gets `n_features_in_` and, of a data frame, `feature_names_in_`, or is compared with them.
+        X: Samples, one per row.
+        reset: Whether this is the first data of a fit.
+        least: Samples there must be.
+    """
+    wanted = compute_type(estimator)
+    if isinstance(X, np.memmap) or (isinstance(X, Tensor) and X.device.type != "cpu"):
+        if X.ndim != 2:
+            raise ValueError(f"Expected 2D array, one sample per row; got shape {tuple(X.shape)}. Reshape your data.")
+        if X.shape[0] < least or X.shape[1] < 1:
+            raise ValueError(f"Found array with {X.shape[0]} sample(s) while a minimum of {least} is required.")
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        data: Any = X
+    else:
+        data = validate_data(
+            estimator,
+            X.detach().numpy() if isinstance(X, Tensor) else X,
+            dtype=[np.float64, np.float32],
+            reset=reset,
+            ensure_min_samples=least,
+            ensure_all_finite=False,
+        )
+    return Rows(data, name="X", dtype=wanted, checked=True)
+
+
+def new_samples(estimator: BaseEstimator, X: Any, *, of_components: bool = False) -> Tensor:
+    """Samples to transform, as a tensor of the estimator's type on its device; finite, with position if not.
+
+    Args:
+        estimator: Fitted.
+        X: Samples, or, with `of_components`, their components.
+        of_components: Do not compare the width with that of the training data.
+    """
+    array = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
+    kinds = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
+    array = check_array(array, **kinds) if of_components else validate_data(estimator, array, reset=False, **kinds)
+    rows = Rows(array, name="X", dtype=compute_type(estimator), checked=True).take(slice(None))
+    refuse_what_is_not_finite(rows, "X")
+    return rows.to(compute_device(estimator))
+
+
+def compute_type(estimator: Any) -> torch.dtype | None:
+    """The type that `dtype=` asks for; None where the data decide."""
+    wanted: Any = estimator.dtype
+    if wanted is None:
+        return None
+    if isinstance(wanted, torch.dtype) and wanted in TYPES.values():
+        return wanted
+    try:
+        return TYPES[np.dtype(wanted).name]
+    except (TypeError, KeyError):
+        raise ValueError(f"dtype must be None, 'float32' or 'float64'; got {wanted!r}") from None
+
+
+def compute_device(estimator: Any) -> torch.device:
+    """The device that `device=` asks for; the CPU unless said."""
+    return torch.device("cpu" if estimator.device is None else estimator.device)
+
+
+def batches_of(rows: Rows, size: int, estimator: Any, generator: torch.Generator | None) -> Iterator[Tensor]:
+    """All rows in batches on the estimator's device: shuffled where they are in memory, in order from a file."""
+    device = compute_device(estimator)
+    n = len(rows)
+    order = torch.randperm(n, generator=generator) if generator is not None and rows.in_memory else None
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        batch = rows.take(slice(start, stop) if order is None else order[start:stop].to(rows.device))
+        refuse_what_is_not_finite(batch, "X", start) if order is None else _refuse(batch, order[start:stop])
+        yield batch.to(device)
+
+
+def _refuse(batch: Tensor, rows: Tensor) -> None:
+    """As `refuse_what_is_not_finite`, for rows with these numbers."""
+    if not bool(torch.isfinite(batch.sum(dtype=torch.float64))):
+        for row, line in zip(rows.tolist(), batch, strict=True):
+            refuse_what_is_not_finite(line.unsqueeze(0), "X", row)
+
+
+def first_of(batch: Any) -> Any:
+    """The samples of what a DataLoader gives: a batch, or a batch with labels."""
+    return batch[0] if isinstance(batch, (tuple, list)) and len(batch) and hasattr(batch[0], "shape") else batch
+
+
+def numbered(batches: Iterable[Any], passes: int) -> Iterator[tuple[int, Any]]:
+    """Batches with their number, from as many passes as asked for."""
+    if passes > 1 and iter(batches) is batches:
+        raise ValueError(
+            f"n_epochs={passes} needs batches that can be read again, such as a list or a DataLoader; got an iterator. "
+            "Give one of those, or n_epochs=1"
+        )
+    for _ in range(passes):
+        yield from ((number, first_of(batch)) for number, batch in enumerate(batches))
+
+
+def generator_of(random_state: Any) -> torch.Generator:
+    """A torch generator seeded by scikit-learn's `random_state`."""
+    seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    return torch.Generator().manual_seed(seed)
+
+
+def as_array(tensor: Tensor, dtype: torch.dtype) -> np.ndarray:
+    """A tensor as an array of its own memory, of the estimator's type."""
+    return np.array(tensor.detach().to(dtype).cpu().numpy())

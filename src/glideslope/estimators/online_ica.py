@@ -1,0 +1,244 @@
+"""Independent components from batches, or from data of any size: whitening, then a rotation learnt by landing."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from glideslope.estimators.inputs import (
+    as_array,
+    batches_of,
+    compute_device,
+    generator_of,
+    new_samples,
+    training_rows,
+)
+from glideslope.estimators.parameters import check_share, check_tolerance, check_whole
+from glideslope.estimators.progress import Progress
+from glideslope.estimators.streaming import StreamEstimator
+from glideslope.formulas.arguments import check_option
+from glideslope.solve.rows import Rows
+from glideslope.solve.streams.contrast import CONTRASTS
+from glideslope.solve.streams.moments import PIECE_NUMBERS, Moments
+from glideslope.solve.streams.separation import Separation
+from glideslope.solve.streams.sources import SourceStream
+from glideslope.solve.streams.unmixing import Unmixing
+from glideslope.solve.streams.whitening import whitening_matrix
+from glideslope.stiefel.points import project
+
+WHITENINGS = ("unit-variance", "arbitrary-variance", False)
+
+
+class OnlineICA(StreamEstimator):
+    """Independent sources of mixed signals, with the interface of `sklearn.decomposition.FastICA`.
+
+    Super- and sub-Gaussian sources are told apart by themselves. `fit` needs a few passes over the data, which may be
+    a memory map larger than memory; `partial_fit` and `fit_stream` need one, batch by batch.
+
+    Args:
+        n_components: How many sources; None means as many as the data have independent directions.
+        whiten: "unit-variance", "arbitrary-variance" (sources of variance 1/samples), or False for data that are
+            white and centred already.
+        fun: "logcosh", "exp" or "cube": how distance from a Gaussian is measured.
+        batch_size: Samples of one variance-reduced step; None means a 64th of all.
+        variance_reduction: "saga", "svrg", which needs no memory, or None for one step per pass.
+        tol: Stop when the root mean square angle that a Newton step would turn by is below it, in radians.
+        max_iter: Passes over the data at most.
+        step_size: In a stream, "auto" weighs every sample alike; a number in (0, 1] is the share of the past that a
+            batch replaces, for mixtures that change over time.
+        n_restarts: Random starts; the least Gaussian result is kept.
+        w_init: First rotation, shape (n_components, n_components); random unless given.
+        device: Where to compute, such as "cuda".
+        dtype: "float32" or "float64"; None means the type of the data.
+        random_state: Seed of the starts and of the order of the samples.
+        verbose: 1 shows progress.
+
+    Attributes:
+        components_: The unmixing matrix, shape (n_components, n): sources are (X - mean_) @ components_.T.
+        mixing_: Its pseudo-inverse, shape (n, n_components); the largest entry of every column is positive.
+        whitening_: The map to white data, shape (n_components, n). Not there with whiten=False.
+        mean_: Mean of every feature. Not there with whiten=False.
+        n_iter_: Passes made by the last `fit`; 1 for a stream.
+        n_samples_seen_: Samples so far.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        whiten: str | bool = "unit-variance",
+        fun: str = "logcosh",
+        batch_size: int | None = None,
+        variance_reduction: str | None = "saga",
+        tol: float = 5e-4,
+        max_iter: int = 200,
+        step_size: str | float = "auto",
+        n_restarts: int = 1,
+        w_init: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.whiten = whiten
+        self.fun = fun
+        self.batch_size = batch_size
+        self.variance_reduction = variance_reduction
+        self.tol = tol
+        self.max_iter = max_iter
+        self.step_size = step_size
+        self.n_restarts = n_restarts
+        self.w_init = w_init
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> OnlineICA:
+        """Learn from all samples, forgetting what was learnt before.
+
+        Args:
+            X: Samples, one per row: an array, data frame, torch tensor, or a memory map of any size.
+            y: Ignored.
+        """
+        rows = training_rows(self, X, reset=True, least=2)
+        self._check_parameters(rows.shape[1])
+        self.__dict__.pop("_stream", None)
+        generator = generator_of(self.random_state)
+        progress = Progress(type(self).__name__, self.verbose)
+        mean, K = self._whitening(rows, progress)
+        best: tuple[float, Separation, bool] | None = None
+        for _ in range(self.n_restarts):
+            model = Unmixing(mean, K, self._start(K.shape[1], generator, rows.dtype), CONTRASTS[self.fun])
+            found = Separation(
+                model,
+                rows,
+                self.variance_reduction,
+                self.batch_size,
+                float(self.tol),
+                int(self.max_iter),
+                generator,
+                lambda passes, angle: progress.say(f"pass {passes}, angle {angle:.1e}"),
+            )
+            converged = found.solve()
+            score = model.negentropy(found.blocks()) if self.n_restarts > 1 else 0.0
+            if best is None or score > best[0]:
+                best = (score, found, converged)
+        assert best is not None
+        _, found, converged = best
+        self.n_samples_seen_, self.n_iter_ = len(rows), found.passes
+        self._show(found.unmixing)
+        progress.end(f"{found.passes} passes, angle {found.angle:.1e}")
+        if not converged:
+            warnings.warn(
+                f"OnlineICA: the angle left after {found.passes} passes is {found.angle:.1e}, above tol={self.tol:g}. "
+                "Raise max_iter or tol; fewer n_components help where some sources are nearly Gaussian",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _begin(self, rows: Rows, *, whole: bool) -> None:
+        n = rows.shape[1]
+        self._check_parameters(n)
+        generator = generator_of(self.random_state)
+        p = self._count(n)
+        self._stream = SourceStream(
+            n,
+            p,
+            contrast=CONTRASTS[self.fun],
+            whiten=bool(self.whiten),
+            weight=None if self.step_size == "auto" else float(self.step_size),
+            start=None if self.w_init is None else self._start(p or n, generator, rows.dtype),
+            generator=generator,
+            dtype=rows.dtype,
+            device=compute_device(self),
+        )
+
+    def _count(self, n_features: int) -> int | None:
+        if not self.whiten:
+            return n_features
+        return None if self.n_components is None else int(self.n_components)
+
+    def _whitening(self, rows: Rows, progress: Progress) -> tuple[Tensor, Tensor]:
+        """Mean and whitening matrix K (n x p) by one pass over the data, which also looks for NaN and infinity."""
+        n, device = rows.shape[1], compute_device(self)
+        moments = Moments(n, covariance=bool(self.whiten), device=device)
+        for batch in batches_of(rows, max(1, 4 * PIECE_NUMBERS // n), self, None):
+            moments.update(batch)
+            progress.say(f"whitening, {moments.count:.0f} of {len(rows)} samples")
+        if not self.whiten:
+            eye = torch.eye(n, dtype=rows.dtype, device=device)
+            return torch.zeros(n, dtype=rows.dtype, device=device), eye
+        K = whitening_matrix(moments.covariance(), self._count(n), rows.dtype)
+        return moments.mean.to(rows.dtype), K.to(rows.dtype)
+
+    def _start(self, p: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+        """The first rotation: X = W^T for the W of FastICA."""
+        if self.w_init is None:
+            return project(torch.randn((p, p), generator=generator, dtype=dtype)).to(compute_device(self))
+        given = torch.as_tensor(np.asarray(self.w_init), dtype=dtype)
+        if given.shape != (p, p):
+            raise ValueError(f"w_init must have shape {(p, p)}; got {tuple(given.shape)}")
+        return project(given.T.contiguous()).to(compute_device(self))
+
+    def _set_attributes(self) -> None:
+        if self._stream.model is not None:  # there are enough samples
+            self._show(self._stream.model)
+
+    def _show(self, model: Unmixing) -> None:
+        """FastICA's attributes from a model."""
+        dtype = model.X.dtype
+        components = model.unmixing.T.double().cpu().numpy()
+        if self.whiten == "arbitrary-variance":
+            components = components / math.sqrt(self.n_samples_seen_)
+        mixing = np.linalg.pinv(components)
+        signs = np.sign(mixing[np.abs(mixing).argmax(0), np.arange(mixing.shape[1])])
+        signs[signs == 0] = 1
+        self.components_ = as_array(torch.from_numpy(components * signs[:, np.newaxis]), dtype)
+        self.mixing_ = as_array(torch.from_numpy(mixing * signs), dtype)
+        if self.whiten:
+            self.whitening_ = as_array(model.whitening.T, dtype)
+            self.mean_ = as_array(model.mean, dtype)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Sources of samples, shape (samples, n_components)."""
+        self._check_fitted()
+        rows = new_samples(self, X)
+        if self.whiten:
+            rows = rows - torch.from_numpy(self.mean_).to(rows)
+        return as_array(rows @ torch.from_numpy(self.components_).to(rows).T, rows.dtype)
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """Mixed signals from their sources, shape (samples, n)."""
+        self._check_fitted()
+        sources = new_samples(self, X, of_components=True)
+        mixed = sources @ torch.from_numpy(self.mixing_).to(sources).T
+        return as_array(mixed + torch.from_numpy(self.mean_).to(sources) if self.whiten else mixed, sources.dtype)
+
+    def _check_fitted(self) -> None:
+        if hasattr(self, "_stream") and not hasattr(self, "components_"):
+            raise NotFittedError(
+                f"OnlineICA has seen {self.n_samples_seen_} samples, which do not vary in enough directions yet: "
+                f"it needs {self._stream.n_wanted} or more. Call partial_fit with more samples first"
+            )
+        check_is_fitted(self)
+
+    def _check_parameters(self, n_features: int) -> None:
+        check_whole("n_components", self.n_components, most=n_features, limit="n_features", optional=True)
+        check_whole("batch_size", self.batch_size, optional=True)
+        check_whole("max_iter", self.max_iter)
+        check_whole("n_restarts", self.n_restarts)
+        check_tolerance("tol", self.tol)
+        check_share("step_size", self.step_size)
+        check_option("whiten", self.whiten, WHITENINGS)
+        check_option("fun", self.fun, tuple(CONTRASTS))
+        check_option("variance_reduction", self.variance_reduction, ("saga", "svrg", None))

@@ -1,0 +1,247 @@
+"""Principal components from batches: the first pass follows the stream, further passes use the whole gradient."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from glideslope.estimators.inputs import (
+    as_array,
+    batches_of,
+    compute_device,
+    generator_of,
+    new_samples,
+    training_rows,
+)
+from glideslope.estimators.likelihood import log_likelihood
+from glideslope.estimators.parameters import check_share, check_tolerance, check_whole
+from glideslope.estimators.progress import Progress
+from glideslope.estimators.streaming import StreamEstimator
+from glideslope.formulas.arguments import check_option
+from glideslope.solve.minimize import minimize
+from glideslope.solve.problems.pca import PCA
+from glideslope.solve.rows import Rows
+from glideslope.solve.streams.subspace import Subspace
+
+SMALLEST_BATCH = 256
+
+
+class OnlinePCA(StreamEstimator):
+    """Principal components of data that come in batches, do not fit in memory, or are too wide for a covariance.
+
+    Every batch turns the components a little, by matrix products alone. Batches may have any size, also below
+    `n_components`, and their running mean is taken into account exactly. For data that fit in memory, a few passes of
+    the whole gradient (`n_epochs`) bring the components to those of an exact decomposition.
+
+    Args:
+        n_components: How many components; None means as many as samples or features, whichever are fewer.
+        batch_size: Samples per batch in `fit`; None means 256, or twice `n_components`.
+        step_size: "auto" weighs every sample alike. A number in (0, 1] is the share of the past that a batch
+            replaces, for data that change over time.
+        n_epochs: Passes over the data. The first learns batch by batch.
+        whiten: Whether `transform` gives components of unit variance.
+        variance_reduction: What the passes after the first do. "auto": one step along the gradient of all data, its
+            length found by itself. "saga": many steps, their noise reduced by a memory of one number per sample and
+            component. None: go on batch by batch.
+        tol: Stop before `n_epochs` when the gradient, relative to the variance, is below it.
+        device: Where to compute, such as "cuda".
+        dtype: "float32" or "float64"; None means the type of the data.
+        random_state: Seed of the start and of the order of the samples.
+        verbose: 1 shows progress.
+
+    Attributes:
+        components_: Orthonormal rows by falling variance, the entry of largest size positive; (n_components, n).
+        explained_variance_: Variances of the components: exact after `fit`, running estimates in a stream.
+        explained_variance_ratio_: Their shares of the whole variance.
+        singular_values_: sqrt(variance x (samples - 1)).
+        noise_variance_: Mean variance of the directions left out.
+        mean_: Mean of every feature.
+        n_samples_seen_: Samples so far, those of one pass.
+        n_iter_: Passes made by the last `fit`.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        batch_size: int | None = None,
+        step_size: str | float = "auto",
+        n_epochs: int = 1,
+        whiten: bool = False,
+        variance_reduction: str | None = "auto",
+        tol: float = 1e-3,
+        device: Any = None,
+        dtype: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.batch_size = batch_size
+        self.step_size = step_size
+        self.n_epochs = n_epochs
+        self.whiten = whiten
+        self.variance_reduction = variance_reduction
+        self.tol = tol
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> OnlinePCA:
+        """Learn from all samples, forgetting what was learnt before.
+
+        Args:
+            X: Samples, one per row: an array, data frame, torch tensor, or a memory map of any size.
+            y: Ignored.
+        """
+        rows = training_rows(self, X, reset=True, least=2)
+        self._begin(rows, whole=True)
+        progress = Progress(type(self).__name__, self.verbose)
+        self._first_pass(rows, progress)
+        self.n_samples_seen_, self.n_iter_ = len(rows), 1
+        if self.n_epochs > 1 and self._stream.X is not None:
+            self._further_passes(rows, progress)
+        self._measure(rows)
+        self._set_attributes()
+        progress.end(f"{self.n_iter_} passes, {100 * self.explained_variance_ratio_.sum():.2f} % of the variance")
+        return self
+
+    def _begin(self, rows: Rows, *, whole: bool) -> None:
+        N, n = rows.shape
+        most, limit = (min(N, n), f"min(n_samples={N}, n_features={n})") if whole else (n, "n_features")
+        check_whole("n_components", self.n_components, most=most, limit=limit, optional=True)
+        check_whole("batch_size", self.batch_size, optional=True)
+        check_whole("n_epochs", self.n_epochs)
+        check_share("step_size", self.step_size)
+        check_tolerance("tol", self.tol)
+        check_option("variance_reduction", self.variance_reduction, ("auto", "saga", None))
+        self._stream = Subspace(
+            n,
+            most if self.n_components is None else int(self.n_components),
+            weight=None if self.step_size == "auto" else float(self.step_size),
+            generator=generator_of(self.random_state),
+            dtype=rows.dtype,
+            device=compute_device(self),
+        )
+
+    def _first_pass(self, rows: Rows, progress: Progress) -> None:
+        size = self.batch_size or max(SMALLEST_BATCH, 2 * self._stream.n_components)
+        for batch in batches_of(rows, size, self, self._stream.generator):
+            self._stream.update(batch)
+            progress.say(f"{self._stream.moments.count:.0f} of {len(rows)} samples")
+
+    def _further_passes(self, rows: Rows, progress: Progress) -> None:
+        """The remaining passes, from where the first one ended."""
+        stream, passes = self._stream, self.n_epochs - 1
+        if self.variance_reduction is None:
+            for _ in range(passes):
+                self._first_pass(rows, progress)
+            stream.moments.count = min(stream.moments.count, float(len(rows)))
+            self.n_iter_ = self.n_epochs
+            return
+        assert stream.X is not None
+        assert stream.power is not None
+        problem = PCA(rows.centred(stream.moments.mean), stream.X.shape[1])
+        size = float(stream.power.norm())
+        options: dict[str, Any] = {"gradient": "full", "step_size": "auto"}
+        if self.variance_reduction == "saga":
+            batch = self.batch_size or max(SMALLEST_BATCH, 2 * stream.n_components)
+            noise = float(stream.moments.covariance().sum()) / batch
+            options = {"gradient": "saga", "batch_size": batch, "record_every": max(1, len(rows) // batch)}
+            options["step_size"] = 1 / (3 * (float(torch.linalg.matrix_norm(stream.power, 2)) + noise))
+        solution = minimize(
+            problem,
+            stream.X.clone(),
+            metric="euclidean",
+            normal_step="newton-schulz",
+            max_epochs=passes,
+            tolerance=self.tol * size,
+            seed=int(torch.randint(2**31, (), generator=stream.generator)),
+            callback=lambda record: progress.say(f"pass {1 + record.passes:.0f}"),
+            **options,
+        )
+        stream.X = solution.X
+        self.n_iter_ = 1 + math.ceil(solution.n_passes)
+        if solution.gradient_norm > self.tol * size:
+            warnings.warn(
+                f"OnlinePCA: after {self.n_epochs} passes the gradient is {solution.gradient_norm / size:.1e} of the "
+                f"variance, above tol={self.tol:g}. Raise n_epochs for closer components, or tol if these are enough",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _measure(self, rows: Rows) -> None:
+        """X^T C X over all rows, and with it exact variances."""
+        X, device = self._stream.X, compute_device(self)
+        if X is None:
+            return
+        power = torch.zeros((X.shape[1],) * 2, dtype=torch.float64, device=device)
+        for _, block in rows.centred(self._stream.moments.mean).blocks():
+            Y = block.to(device) @ X
+            power += Y.T @ Y
+        self._stream.power = power / len(rows)
+
+    def _set_attributes(self) -> None:
+        stream, dtype = self._stream, self._stream.dtype
+        moments, p = stream.moments, stream.n_components
+        n = moments.mean.shape[0]
+        if stream.X is None:  # nothing but equal samples so far
+            directions = torch.eye(n, p, dtype=torch.float64)
+            variances = torch.zeros(p, dtype=torch.float64)
+        else:
+            directions, variances = stream.ordered()
+        largest = directions.abs().argmax(0, keepdim=True)
+        directions = directions * torch.sign(directions.gather(0, largest))
+        unbiased = self.n_samples_seen_ / max(self.n_samples_seen_ - 1, 1)
+        variances = variances * unbiased
+        total = float(moments.covariance().sum()) * unbiased
+        self.components_ = as_array(directions.T, dtype)
+        self.explained_variance_ = as_array(variances, dtype)
+        self.explained_variance_ratio_ = as_array(variances / total if total > 0 else variances * 0, dtype)
+        self.singular_values_ = as_array((variances * max(self.n_samples_seen_ - 1, 0)).sqrt(), dtype)
+        self.noise_variance_ = max(total - float(variances.sum()), 0.0) / max(n - p, 1)
+        self.mean_ = as_array(moments.mean, dtype)
+        self.n_components_ = p
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Components of samples, shape (samples, n_components)."""
+        check_is_fitted(self)
+        rows = new_samples(self, X)
+        components, mean = self._on(rows)
+        Y = (rows - mean) @ components.T
+        return as_array(Y / self._scale(rows) if self.whiten else Y, rows.dtype)
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """Samples from their components, shape (samples, n)."""
+        check_is_fitted(self)
+        Y = new_samples(self, X, of_components=True)
+        components, mean = self._on(Y)
+        Y = Y * self._scale(Y) if self.whiten else Y
+        return as_array(Y @ components + mean, Y.dtype)
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log-likelihood of every sample under the probabilistic model of the components and equal noise besides."""
+        check_is_fitted(self)
+        rows = new_samples(self, X).double()
+        components, mean = self._on(rows)
+        variances = torch.from_numpy(self.explained_variance_).to(rows)
+        return as_array(log_likelihood(rows - mean, components, variances, self.noise_variance_), rows.dtype)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-likelihood of samples, as of `sklearn.decomposition.PCA`."""
+        return float(self.score_samples(X).mean())
+
+    def _on(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Components and mean, of the type and on the device of rows."""
+        return torch.from_numpy(self.components_).to(rows), torch.from_numpy(self.mean_).to(rows)
+
+    def _scale(self, rows: Tensor) -> Tensor:
+        scale = torch.from_numpy(self.explained_variance_).to(rows).sqrt()
+        return scale.clamp(min=torch.finfo(rows.dtype).eps)

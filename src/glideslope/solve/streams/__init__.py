@@ -1,0 +1,1 @@
+"""Learning from batches of data: running moments, the leading subspace, independent components."""

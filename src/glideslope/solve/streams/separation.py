@@ -1,0 +1,168 @@
+"""Passes over data that find independent components: a coarse solution first, then all rows, variance-reduced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from glideslope.solve.rows import Rows
+from glideslope.solve.streams.unmixing import Unmixing
+
+# A pass reads about this many numbers at a time, which stay in the cache.
+BLOCK_NUMBERS = 160_000
+# Coarse solutions use this many rows, or as many per component.
+COARSE_ROWS, COARSE_ROWS_PER_COMPONENT = 8192, 100
+COARSE_PIECES = 64
+COARSE_STEPS = 40
+# Slots of a variance-reduced pass; each has at least so many rows per component.
+SLOTS, SLOT_ROWS_PER_COMPONENT = 64, 10
+# SAGA remembers at most so many bytes of scores; beyond, SVRG computes them again.
+LARGEST_MEMORY = 2**28
+PASSES = {"newton": 1, "reduced": 2}
+# The rate per pass expected of what was not tried, and the shortest variance-reduced steps worth a try.
+UNTRIED, LEAST_WEIGHT = 0.5, 0.01
+
+
+@dataclass
+class Separation:
+    """Finds X for all rows.
+
+    A pass at one X gives the exact gradient, and with it the test of convergence. Between two such passes there is
+    either one Newton step, or a pass of variance-reduced steps (SAGA or SVRG) around that gradient: whichever has
+    brought the angle down faster, per pass, the last time it was used.
+
+    Args:
+        unmixing: What to learn, with its start.
+        rows: The data.
+        variance_reduction: "saga", "svrg" or None, for Newton steps alone.
+        batch_size: Rows of a slot; None means a 64th of all, if that is enough for the components.
+        tolerance: Stop when the root mean square angle to go is below it.
+        max_passes: Stop then at the latest.
+        generator: Order of the slots.
+        report: Called after every pass at one X with passes so far and the angle.
+    """
+
+    unmixing: Unmixing
+    rows: Rows
+    variance_reduction: str | None
+    batch_size: int | None
+    tolerance: float
+    max_passes: int
+    generator: torch.Generator
+    report: Callable[[int, float], None]
+    passes: int = 0
+    angle: float = math.inf
+    _weight: float = 1 / 3
+    _rates: dict[str, float] = field(default_factory=lambda: {"newton": 0.0, "reduced": UNTRIED})
+
+    def solve(self) -> bool:
+        """Learn X; whether the angle is below the tolerance."""
+        self._start_from_few_rows()
+        mode, before, kept = None, math.inf, self.unmixing.X
+        while True:
+            statistics = self.unmixing.statistics(self.blocks())
+            self.passes += 1
+            self.unmixing.adapt(statistics)
+            turn = self.unmixing.turn(statistics.cross)
+            self.angle = self.unmixing.angle(turn)
+            self.report(self.passes, self.angle)
+            if self.angle <= self.tolerance:
+                self.unmixing.step(turn, 1.0)
+                return True
+            if self.passes >= self.max_passes:
+                return False
+            if mode is not None:
+                self._rates[mode] = (self.angle / before) ** (1 / PASSES[mode])
+            if mode == "reduced" and self.angle > before:
+                if self._weight > LEAST_WEIGHT:  # shorter steps have not been tried
+                    self._weight /= 2
+                    self._rates[mode] = UNTRIED
+                if self.angle > 2 * before:
+                    self.unmixing.X, before, mode = kept, math.inf, None
+                    continue
+            mode = self._faster()
+            before, kept = self.angle, self.unmixing.X
+            if mode == "newton":
+                self.unmixing.step(turn, 1.0)
+            else:
+                self._reduced_pass(statistics.cross)
+
+    def _faster(self) -> str:
+        if self.variance_reduction is None or self.passes + 2 > self.max_passes:
+            return "newton"
+        best = min(self._rates, key=self._rates.__getitem__)
+        # What is not used gets its chance again, as the point it did badly at is left behind.
+        self._rates = {mode: rate if mode == best else 0.9 * rate for mode, rate in self._rates.items()}
+        return best
+
+    def blocks(self) -> Iterator[Tensor]:
+        """All rows, in pieces that stay in the cache."""
+        device = self.unmixing.X.device
+        for _, block in self.rows.blocks(BLOCK_NUMBERS):
+            yield block.to(device)
+
+    def _start_from_few_rows(self) -> None:
+        """Newton steps on an even sample of the rows, or on all where they are few, until only its noise is left."""
+        p = self.unmixing.X.shape[1]
+        wanted = max(COARSE_ROWS, COARSE_ROWS_PER_COMPONENT * p)
+        few = [sample(self.rows, wanted).to(self.unmixing.X.device)] if 2 * wanted < len(self.rows) else None
+        noise = 0.3 / math.sqrt(min(wanted, len(self.rows)))
+        for _ in range(COARSE_STEPS):
+            statistics = self.unmixing.statistics(few if few is not None else self.blocks())
+            self.unmixing.adapt(statistics)
+            turn = self.unmixing.turn(statistics.cross)
+            self.passes += few is None
+            if self.unmixing.angle(turn) <= max(noise, self.tolerance) or self.passes >= self.max_passes - 1:
+                break
+            self.unmixing.step(turn, 1.0)
+
+    def _reduced_pass(self, cross: Tensor) -> None:
+        """As many variance-reduced steps as there are slots, around the exact gradient X C of the present X."""
+        model = self.unmixing
+        slots = self._slots()
+        saga = self.variance_reduction == "saga" and self._memory_fits()
+        anchor, mean_gradient = model.unmixing, model.X @ cross
+        memory: dict[int, Tensor] = {}
+        # SAGA is unbiased only for slots drawn with replacement, SVRG for any order.
+        draws = torch.randint(slots, (slots,), generator=self.generator)
+        if not saga:
+            draws = torch.randperm(slots, generator=self.generator)
+        for slot in draws.tolist():
+            rows = self._slot(slot, slots) - model.mean
+            old = memory[slot] if slot in memory else model.contrast.scores(rows @ anchor)[0]
+            new, _ = model.contrast.scores(rows @ model.unmixing)
+            change = model.whitening.T @ (rows.T @ (new - old))
+            estimate = torch.add(mean_gradient, change, alpha=slots / len(self.rows))
+            if saga:
+                mean_gradient = torch.add(mean_gradient, change, alpha=1 / len(self.rows))
+                memory[slot] = new
+            model.step(model.turn(model.X.T @ estimate), self._weight)
+        self.passes += 1
+
+    def _memory_fits(self) -> bool:
+        X = self.unmixing.X
+        return len(self.rows) * X.shape[1] * X.element_size() <= LARGEST_MEMORY
+
+    def _slots(self) -> int:
+        least = SLOT_ROWS_PER_COMPONENT * self.unmixing.X.shape[1]
+        rows = self.batch_size or max(least, len(self.rows) // SLOTS)
+        return max(1, len(self.rows) // rows)
+
+    def _slot(self, slot: int, slots: int) -> Tensor:
+        """Every so manieth row, so that neighbours in time are in different slots; consecutive rows of a file."""
+        if self.rows.in_memory:
+            where = slice(slot, None, slots)
+        else:
+            where = slice(slot * len(self.rows) // slots, (slot + 1) * len(self.rows) // slots)
+        return self.rows.take(where).to(self.unmixing.X.device)
+
+
+def sample(rows: Rows, wanted: int) -> Tensor:
+    """About so many rows, in pieces spread evenly over all."""
+    length = max(1, wanted // COARSE_PIECES)
+    starts = torch.linspace(0, len(rows) - length, COARSE_PIECES, dtype=torch.float64).long().tolist()
+    return torch.cat([rows.take(slice(start, start + length)) for start in starts])

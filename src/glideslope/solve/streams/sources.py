@@ -1,0 +1,134 @@
+"""Independent components of a stream: a buffer of first rows for a start, then one landing step for every batch."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from glideslope.solve.streams.contrast import Contrast
+from glideslope.solve.streams.moments import Moments
+from glideslope.solve.streams.separation import COARSE_ROWS, COARSE_ROWS_PER_COMPONENT, COARSE_STEPS
+from glideslope.solve.streams.unmixing import Unmixing
+from glideslope.solve.streams.whitening import numerical_rank, whitening_matrix
+from glideslope.stiefel.points import project
+
+# The whitening is computed anew, and a buffer solved again, when there are this many times more rows.
+GROWTH, BUFFER_GROWTH = 1.1, 1.5
+
+
+class SourceStream:
+    """Mean, whitening and rotation that follow a stream of rows.
+
+    The weight of a batch is its share of all rows: with Newton steps that is the gain of the best streaming estimate.
+
+    Args:
+        n_columns: n.
+        n_components: p; None means as many as the first rows have independent directions.
+        contrast: G and ψ.
+        whiten: False for rows that are white and centred.
+        weight: Share of the past that a batch replaces; None means its share of the rows so far.
+        start: First rotation (p x p), or None for a random one.
+        generator: Of the random start.
+        dtype: float32 or float64.
+        device: Of the rows.
+    """
+
+    def __init__(
+        self,
+        n_columns: int,
+        n_components: int | None,
+        *,
+        contrast: Contrast,
+        whiten: bool = True,
+        weight: float | None = None,
+        start: Tensor | None = None,
+        generator: torch.Generator,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.n_components, self.contrast, self.dtype, self.device = n_components, contrast, dtype, device
+        self.moments = Moments(n_columns, covariance=True, weight=weight, device=device)
+        self.model: Unmixing | None = None
+        self.whiten, self.start, self.generator = whiten, start, generator
+        self._buffer: list[Tensor] | None = []
+        self._buffered, self._due = 0, 0.0
+
+    @property
+    def n_wanted(self) -> int:
+        """Rows needed before there can be a model."""
+        return (self.n_components or self.moments.mean.shape[0]) + 1
+
+    def update(self, rows: Tensor) -> None:
+        """Learn from a batch of rows, shape (b, n), of any b >= 1."""
+        self.moments.update(rows)
+        if self._buffer is not None:
+            self._buffer.append(rows.clone())
+            self._buffered += len(rows)
+            if self._buffered >= max(self._due, self.n_wanted):
+                self._solve_buffer()
+            return
+        if self.moments.count >= self._due or self.moments.weight is not None:
+            self._whiten()
+        assert self.model is not None
+        share = len(rows) / self.moments.count
+        statistics = self.model.statistics([rows])
+        self.model.adapt(statistics, share)
+        self.model.step(self.model.turn(statistics.cross), share)
+
+    def _solve_buffer(self) -> None:
+        """Newton steps on all rows so far; the buffer goes once it is large enough for a start."""
+        assert self._buffer is not None
+        if not self._whiten():
+            return
+        assert self.model is not None
+        self._buffer = [torch.cat(self._buffer)]
+        for _ in range(COARSE_STEPS):
+            statistics = self.model.statistics(self._buffer)
+            self.model.adapt(statistics)
+            turn = self.model.turn(statistics.cross)
+            self.model.step(turn, 1.0)
+            if self.model.angle(turn) <= 0.1 / math.sqrt(self._buffered):
+                break
+        self._due = BUFFER_GROWTH * self._buffered
+        p = self.model.X.shape[1]
+        if self._buffered >= max(COARSE_ROWS, COARSE_ROWS_PER_COMPONENT * p):
+            self._buffer, self._due = None, GROWTH * self.moments.count
+
+    def _whiten(self) -> bool:
+        """The whitening of the moments so far, with X turned to keep its sources; False where it cannot be had yet."""
+        if not self.whiten:
+            return self._take_as_white()
+        covariance = self.moments.covariance()
+        p = self.model.X.shape[1] if self.model is not None else self.n_components
+        if p is not None and numerical_rank(torch.linalg.eigvalsh(covariance), self.dtype) < p:
+            return False
+        K = whitening_matrix(covariance, p, self.dtype)
+        mean = self.moments.mean.to(self.dtype)
+        if self.model is None:
+            X = self.start if self.start is not None else self._random(K.shape[1])
+            self.model = Unmixing(mean, K.to(self.dtype), X, self.contrast)
+        else:
+            X = project(K.T @ (covariance @ self.model.unmixing.double())).to(self.dtype)
+            self.model.mean, self.model.whitening, self.model.X = mean, K.to(self.dtype), X
+        self._due = GROWTH * self.moments.count
+        return True
+
+    def _take_as_white(self) -> bool:
+        n = self.moments.mean.shape[0]
+        if self.model is None:
+            X = self.start if self.start is not None else self._random(n)
+            eye = torch.eye(n, dtype=self.dtype, device=self.device)
+            self.model = Unmixing(eye.new_zeros(n), eye, X, self.contrast)
+        return True
+
+    def finish(self) -> None:
+        """Use all rows of the buffer, as nothing comes after them."""
+        if self._buffer and self._buffered >= self.n_wanted:
+            self._solve_buffer()
+        if self.model is None:
+            whitening_matrix(self.moments.covariance(), self.n_components, self.dtype)  # says what is missing
+
+    def _random(self, p: int) -> Tensor:
+        return project(torch.randn((p, p), generator=self.generator, dtype=self.dtype)).to(self.device)

@@ -1,0 +1,129 @@
+"""The leading directions of a stream: one landing step for every batch, scaled by the variances found so far."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.factored import Factored
+from glideslope.formulas.normal import newton_schulz_factor
+from glideslope.formulas.rule import StepRule
+from glideslope.formulas.step import take_step
+from glideslope.formulas.workspace import Workspace
+from glideslope.solve.streams.moments import Moments
+from glideslope.stiefel.points import project
+
+# Directions with less than this share of the mean variance are scaled as if they had it.
+LEAST_VARIANCE = 1e-5
+# Directions followed beside those asked for: they keep the last of them apart from the rest of the spectrum.
+SPARE = 10
+# The first batch turns a random start towards the data, in several steps.
+FIRST_STEPS = 5
+RULE = StepRule(metric="euclidean", normal_step="newton-schulz")
+
+
+class Subspace:
+    """Orthonormal X (n x q) that follows the leading subspace of the covariance of a stream; q is a little above p.
+
+    With R the rows that a batch adds to the scatter matrix and Λ the running X^T C X, the gradient estimate is
+    -R^T (R X) Λ^{-1} / b and the step size the batch's share of all rows: directions of every scale turn at the same
+    pace, and no step size needs to be chosen. The estimate has rank b + 1 and is never formed.
+
+    Args:
+        n_columns: n.
+        n_components: p <= n.
+        weight: Share of the past that a batch replaces, in (0, 1]; None means its share of the rows so far.
+        generator: Of the random start.
+        dtype: float32 or float64.
+        device: Of the rows.
+    """
+
+    def __init__(
+        self,
+        n_columns: int,
+        n_components: int,
+        *,
+        weight: float | None = None,
+        generator: torch.Generator,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.moments = Moments(n_columns, covariance=False, weight=weight, device=device)
+        self.generator = generator
+        self.n_components, self.dtype = n_components, dtype
+        self.X: Tensor | None = None
+        self.power: Tensor | None = None
+        """Λ, shape (q, q)."""
+        self.n_steps = 0
+        self._other: Tensor | None = None
+        self._workspace = Workspace()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without scratch memory."""
+        return self.__dict__ | {"_workspace": Workspace(), "_other": None}
+
+    def update(self, rows: Tensor) -> None:
+        """One step along a batch of rows, shape (b, n), of any b >= 1."""
+        R = self.moments.update(rows)
+        share = len(rows) / self.moments.count
+        # The size of the batch is taken out, so that neither tiny nor huge data leaves the range of the type.
+        length = float(torch.linalg.vector_norm(R, dtype=torch.float64))
+        if length == 0:  # rows all alike say nothing of directions, but that there is less variance
+            if self.power is not None:
+                self.power *= 1 - share
+            return
+        R /= length
+        variance = length * length / len(rows)
+        first = self.X is None
+        for _ in range(FIRST_STEPS if first else 1):
+            self._step(R, variance, 1.0 if first else share)
+        self.n_steps += 1
+
+    def _step(self, R: Tensor, variance: float, share: float) -> None:
+        """Add `variance` R^T R to Λ and turn X along it."""
+        if self.X is None:
+            self.X = self._start(R)
+            self.power = torch.zeros((self.X.shape[1],) * 2, dtype=torch.float64, device=R.device)
+        assert self.power is not None
+        Y = R @ self.X
+        self.power = self.power * (1 - share) + (Y.T @ Y).double() * (share * variance)
+        if self._other is None:
+            self._other = torch.empty_like(self.X)
+        factors = Factored(R, self._scaled(Y, variance), Y)
+        after = take_step(self.X, factors, share, RULE, out=self._other, workspace=self._workspace).X
+        turned = self.X.T @ after
+        turned = (turned @ newton_schulz_factor(turned.T @ turned)).double()
+        self.power = turned.T @ self.power @ turned
+        self.X, self._other = after, self.X
+
+    def _scaled(self, Y: Tensor, variance: float) -> Tensor:
+        """-Y Λ^{-1} in units of the batch, with a floor under the eigenvalues of Λ."""
+        assert self.power is not None
+        power = self.power / variance
+        power.diagonal().add_(LEAST_VARIANCE * power.diagonal().mean())
+        factor, _ = torch.linalg.cholesky_ex(power)
+        return -torch.cholesky_solve(Y.T.double(), factor).T.to(Y.dtype)
+
+    def _start(self, R: Tensor) -> Tensor:
+        """A random combination of the first rows, completed at random where they are too few."""
+        n = R.shape[1]
+        q = min(self.n_components + SPARE, n)
+        draw = torch.randn((len(R), q), generator=self.generator, dtype=self.dtype).to(R.device)
+        start = R.T @ draw
+        rest = torch.randn((n, q), generator=self.generator, dtype=self.dtype).to(R.device)
+        start += rest * (float(start.norm()) / math.sqrt(n * q) * (1e-2 if len(R) > q else 1))
+        return project(start)
+
+    def finish(self) -> None:
+        """Called after the last batch of a stream."""
+
+    def ordered(self) -> tuple[Tensor, Tensor]:
+        """Orthonormal directions (n x p) by falling variance, and their variances (float64): the Ritz pairs of X."""
+        assert self.X is not None
+        assert self.power is not None
+        variances, rotation = torch.linalg.eigh(self.power)
+        X = project(self.X) @ rotation.flip(1).to(self.dtype)
+        p = self.n_components
+        return X[:, :p], variances.flip(0)[:p].clamp(min=0)

@@ -1,0 +1,127 @@
+"""Independent components by landing on O(p): the rotation of whitened data, and one step towards it.
+
+For Y = Z X with white rows Z, C = Y^T ψ(Y) / N and signs s_j = ±1 (super- or sub-Gaussian), the field of
+Σ_j s_j E G(y_j) is X Ω with Ω skew. At independent sources the curvature of a turn in the plane (i, j) is h_i + h_j,
+h_j = s_j (E ψ'(y_j) - E y_j ψ(y_j)), so that Ω_ij = (s_j C_ij - s_i C_ji) / (h_i + h_j) is a Newton step, of length 1.
+It is a gradient estimate like any other: the landing step keeps X orthogonal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.rule import StepRule
+from glideslope.formulas.step import take_step
+from glideslope.formulas.workspace import Workspace
+from glideslope.solve.streams.contrast import Contrast
+
+# A curvature counts as at least this share of E y ψ(y): nearly Gaussian directions turn without limit otherwise.
+LEAST_CURVATURE = 0.08
+# A direction counts as super- or sub-Gaussian when its curvature is beyond so many deviations of its sampling from
+# zero, each E y ψ(y) / sqrt(N).
+DEVIATIONS = 3
+RULE = StepRule(normal_step="polar")
+
+
+class Statistics(NamedTuple):
+    """Means over rows of sources Y."""
+
+    cross: Tensor
+    """C = E y ψ(y)^T, shape (p, p)."""
+    slope: Tensor
+    """E ψ'(y), shape (p,)."""
+    n_rows: int
+    """How many."""
+
+
+class Unmixing:
+    """Sources (a - μ) K X of rows a: mean μ and whitening K given, X orthogonal and learnt.
+
+    Args:
+        mean: μ, shape (n,).
+        whitening: K, shape (n, p).
+        X: First rotation, shape (p, p).
+        contrast: G and ψ.
+    """
+
+    def __init__(self, mean: Tensor, whitening: Tensor, X: Tensor, contrast: Contrast) -> None:
+        self.mean, self.whitening, self.X, self.contrast = mean, whitening, X, contrast
+        self.signs: Tensor | None = None
+        self.curvature: Tensor | None = None
+        """E ψ'(y_j) - E y_j ψ(y_j), shape (p,)."""
+        self.size: Tensor | None = None
+        """E y_j ψ(y_j), shape (p,)."""
+        self._workspace = Workspace()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without scratch memory."""
+        return self.__dict__ | {"_workspace": Workspace()}
+
+    @property
+    def unmixing(self) -> Tensor:
+        """K X, shape (n, p)."""
+        return self.whitening @ self.X
+
+    def statistics(self, blocks: Iterable[Tensor]) -> Statistics:
+        """C and E ψ' over blocks of rows, added up in float64."""
+        p = self.X.shape[1]
+        cross, count = torch.zeros((p, p), dtype=torch.float64, device=self.X.device), 0
+        slope = cross.new_zeros(p)
+        B = self.unmixing
+        for rows in blocks:
+            Y = (rows - self.mean) @ B
+            scores, slopes = self.contrast.scores(Y)
+            cross += Y.T @ scores
+            slope += slopes
+            count += len(rows)
+        return Statistics((cross / count).to(self.X.dtype), (slope / count).to(self.X.dtype), count)
+
+    def adapt(self, statistics: Statistics, share: float = 1.0) -> None:
+        """Curvatures, and with them which sources are sub-Gaussian, from new statistics.
+
+        Args:
+            statistics: At the present X.
+            share: Weight of the new curvatures against the old.
+        """
+        size = statistics.cross.diagonal().abs()
+        curvature = statistics.slope - statistics.cross.diagonal()
+        if self.curvature is not None and self.size is not None:
+            curvature, size = self.curvature.lerp(curvature, share), self.size.lerp(size, share)
+        self.curvature, self.size = curvature, size
+        # A direction that sampling cannot tell keeps its sign; at first, it takes that of all directions together.
+        clear = curvature.abs() > DEVIATIONS * math.sqrt(share / statistics.n_rows) * size
+        usual = torch.where(curvature.sum() < 0, -1.0, 1.0) if self.signs is None else self.signs
+        self.signs = torch.where(clear, torch.where(curvature < 0, -1.0, 1.0), usual).to(self.X.dtype)
+
+    def turn(self, cross: Tensor) -> Tensor:
+        """Ω for C = X^T G at the present X, shape (p, p)."""
+        assert self.curvature is not None
+        assert self.signs is not None
+        assert self.size is not None
+        weighted = cross * self.signs
+        h = torch.maximum(self.curvature * self.signs, LEAST_CURVATURE * self.size)
+        h = h.clamp(min=torch.finfo(h.dtype).tiny)
+        return (weighted - weighted.T) / (h + h.unsqueeze(1))
+
+    def angle(self, turn: Tensor) -> float:
+        """Root mean square of the angles of a turn, over planes: the gradient relative to the curvature."""
+        p = turn.shape[0]
+        return float(turn.norm()) / math.sqrt(max(p * (p - 1), 1))
+
+    def step(self, turn: Tensor, weight: float) -> None:
+        """A landing step of size `weight` along X Ω."""
+        self.X = take_step(self.X, self.X @ turn, weight, RULE, workspace=self._workspace).X.clone()
+
+    def negentropy(self, blocks: Iterable[Tensor]) -> float:
+        """Σ_j (E G(y_j) - E G(ν))², ν Gaussian: larger means less Gaussian sources."""
+        total, count = torch.zeros(self.X.shape[1], dtype=torch.float64, device=self.X.device), 0
+        B = self.unmixing
+        for rows in blocks:
+            total += self.contrast.value((rows - self.mean) @ B).sum(0)
+            count += len(rows)
+        return float((total / count - self.contrast.gaussian).square().sum())

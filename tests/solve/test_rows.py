@@ -34,16 +34,16 @@ def test_what_is_not_finite_is_refused_with_its_first_position(kind, value, smal
         data = mapped
     elif kind == "complex":
         data = data.astype(np.complex128)
-    with pytest.raises(ValueError, match=r"data must be finite; got .* at row 17, column 4"):
+    with pytest.raises(ValueError, match=r"data must be finite, without NaN or infinity; got .* at row 17, column 4"):
         gs.problems.PCA(torch.from_numpy(data) if kind == "torch" else data, 2)
 
 
 def test_the_errors_of_procrustes_name_the_matrix():
     bad = draw(9, 3)
     bad[2, 1] = float("nan")
-    with pytest.raises(ValueError, match="A must be finite; got nan at row 2, column 1"):
+    with pytest.raises(ValueError, match="A must be finite, without NaN or infinity; got nan at row 2, column 1"):
         gs.problems.Procrustes(bad, draw(9, 2))
-    with pytest.raises(ValueError, match="B must be finite; got nan at row 2, column 1"):
+    with pytest.raises(ValueError, match="B must be finite, without NaN or infinity; got nan at row 2, column 1"):
         gs.problems.Procrustes(draw(9, 4), bad)
     with pytest.raises(ValueError, match="one finite matrix"):
         gs.problems.LinearProblem(bad)

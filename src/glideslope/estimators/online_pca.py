@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import Any
 
@@ -25,9 +24,8 @@ from glideslope.estimators.parameters import check_share, check_tolerance, check
 from glideslope.estimators.progress import Progress
 from glideslope.estimators.streaming import StreamEstimator
 from glideslope.formulas.arguments import check_option
-from glideslope.solve.minimize import minimize
-from glideslope.solve.problems.pca import PCA
 from glideslope.solve.rows import Rows
+from glideslope.solve.streams.refinement import Refinement
 from glideslope.solve.streams.subspace import Subspace
 
 SMALLEST_BATCH = 256
@@ -48,9 +46,8 @@ class OnlinePCA(StreamEstimator):
         n_epochs: Passes over the data. The first learns batch by batch.
         whiten: Whether `transform` gives components of unit variance.
         variance_reduction: What the passes after the first do. "auto": one step along the gradient of all data, its
-            length found by itself. "saga": many steps, their noise reduced by a memory of one number per sample and
-            component. None: go on batch by batch.
-        tol: Stop before `n_epochs` when the gradient, relative to the variance, is below it.
+            length found by itself. None: go on batch by batch.
+        tol: Stop before `n_epochs` when, relative to its variance, what is missing of a component is below it.
         device: Where to compute, such as "cuda".
         dtype: "float32" or "float64"; None means the type of the data.
         random_state: Seed of the start and of the order of the samples.
@@ -76,7 +73,7 @@ class OnlinePCA(StreamEstimator):
         n_epochs: int = 1,
         whiten: bool = False,
         variance_reduction: str | None = "auto",
-        tol: float = 1e-3,
+        tol: float = 0.03,
         device: Any = None,
         dtype: Any = None,
         random_state: Any = None,
@@ -121,7 +118,7 @@ class OnlinePCA(StreamEstimator):
         check_whole("n_epochs", self.n_epochs)
         check_share("step_size", self.step_size)
         check_tolerance("tol", self.tol)
-        check_option("variance_reduction", self.variance_reduction, ("auto", "saga", None))
+        check_option("variance_reduction", self.variance_reduction, ("auto", None))
         self._stream = Subspace(
             n,
             most if self.n_components is None else int(self.n_components),
@@ -132,10 +129,12 @@ class OnlinePCA(StreamEstimator):
         )
 
     def _first_pass(self, rows: Rows, progress: Progress) -> None:
-        size = self.batch_size or max(SMALLEST_BATCH, 2 * self._stream.n_components)
-        for batch in batches_of(rows, size, self, self._stream.generator):
+        for batch in batches_of(rows, self._batch_size(), self, self._stream.generator):
             self._stream.update(batch)
             progress.say(f"{self._stream.moments.count:.0f} of {len(rows)} samples")
+
+    def _batch_size(self) -> int:
+        return self.batch_size or max(SMALLEST_BATCH, 2 * self._stream.n_components)
 
     def _further_passes(self, rows: Rows, progress: Progress) -> None:
         """The remaining passes, from where the first one ended."""
@@ -146,33 +145,18 @@ class OnlinePCA(StreamEstimator):
             stream.moments.count = min(stream.moments.count, float(len(rows)))
             self.n_iter_ = self.n_epochs
             return
-        assert stream.X is not None
-        assert stream.power is not None
-        problem = PCA(rows.centred(stream.moments.mean), stream.X.shape[1])
-        size = float(stream.power.norm())
-        options: dict[str, Any] = {"gradient": "full", "step_size": "auto"}
-        if self.variance_reduction == "saga":
-            batch = self.batch_size or max(SMALLEST_BATCH, 2 * stream.n_components)
-            noise = float(stream.moments.covariance().sum()) / batch
-            options = {"gradient": "saga", "batch_size": batch, "record_every": max(1, len(rows) // batch)}
-            options["step_size"] = 1 / (3 * (float(torch.linalg.matrix_norm(stream.power, 2)) + noise))
-        solution = minimize(
-            problem,
-            stream.X.clone(),
-            metric="euclidean",
-            normal_step="newton-schulz",
-            max_epochs=passes,
-            tolerance=self.tol * size,
-            seed=int(torch.randint(2**31, (), generator=stream.generator)),
-            callback=lambda record: progress.say(f"pass {1 + record.passes:.0f}"),
-            **options,
+        refinement = Refinement(
+            stream,
+            rows,
+            float(self.tol),
+            passes,
+            lambda number: progress.say(f"pass {1 + number}"),
         )
-        stream.X = solution.X
-        self.n_iter_ = 1 + math.ceil(solution.n_passes)
-        if solution.gradient_norm > self.tol * size:
+        self.n_iter_ = 1 + refinement.run()
+        if refinement.gradient > self.tol:
             warnings.warn(
-                f"OnlinePCA: after {self.n_epochs} passes the gradient is {solution.gradient_norm / size:.1e} of the "
-                f"variance, above tol={self.tol:g}. Raise n_epochs for closer components, or tol if these are enough",
+                f"OnlinePCA: after {self.n_epochs} passes the gradient is {refinement.gradient:.1e} of the variance, "
+                f"above tol={self.tol:g}. Raise n_epochs for closer components, or tol if these are enough",
                 ConvergenceWarning,
                 stacklevel=3,
             )

@@ -27,7 +27,7 @@ def check_whole(name: str, value: Any, *, most: int | None = None, limit: str = 
 
 def is_number(value: Any) -> bool:
     """Whether a value is a real number, and no bool."""
-    return isinstance(value, Real) and type(value) is not bool
+    return not isinstance(value, bool) and isinstance(value, Real)
 
 
 def check_share(name: str, value: Any) -> None:

@@ -97,9 +97,9 @@ class Rows:
             self._read = 0
         return torch.from_numpy(rows)
 
-    def blocks(self, numbers: int = BLOCK_NUMBERS) -> Iterator[tuple[slice, Tensor]]:
-        """All rows in order, in blocks of so many numbers, each with its slice."""
-        step = max(1, numbers // self.shape[1])
+    def blocks(self, numbers: int | None = None) -> Iterator[tuple[slice, Tensor]]:
+        """All rows in order, in blocks of so many numbers (a few megabytes unless said), each with its slice."""
+        step = max(1, (numbers or BLOCK_NUMBERS) // self.shape[1])
         for start in range(0, self.shape[0], step):
             where = slice(start, min(start + step, self.shape[0]))
             yield where, self.take(where)

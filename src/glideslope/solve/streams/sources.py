@@ -73,7 +73,7 @@ class SourceStream:
             self._whiten()
         assert self.model is not None
         share = len(rows) / self.moments.count
-        statistics = self.model.statistics([rows])
+        statistics = self.model.decorrelated(rows)
         self.model.adapt(statistics, share)
         self.model.step(self.model.turn(statistics.cross), share)
 

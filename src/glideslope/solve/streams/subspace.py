@@ -89,10 +89,25 @@ class Subspace:
         assert self.power is not None
         Y = R @ self.X
         self.power = self.power * (1 - share) + (Y.T @ Y).double() * (share * variance)
+        self._move(Factored(R, self._scaled(Y, variance), Y), share)
+
+    def step_along(self, G: Tensor, weight: float) -> None:
+        """One step of size `weight` along G Λ^{-1}, for an estimate G of the gradient -C X, shape (n, q)."""
+        self._move(-self._scaled(G, 1.0), weight)
+
+    def relaxation(self) -> float:
+        """The step size that is best for a ratio of the last followed variance to the last one asked for."""
+        assert self.power is not None
+        variances = torch.linalg.eigvalsh(self.power).flip(0).clamp(min=0)
+        return 2 / (2 - float(variances[-1] / variances[self.n_components - 1].clamp(min=1e-300)))
+
+    def _move(self, G: Tensor | Factored, weight: float) -> None:
+        """A landing step, with Λ in the turned basis."""
+        assert self.X is not None
+        assert self.power is not None
         if self._other is None:
             self._other = torch.empty_like(self.X)
-        factors = Factored(R, self._scaled(Y, variance), Y)
-        after = take_step(self.X, factors, share, RULE, out=self._other, workspace=self._workspace).X
+        after = take_step(self.X, G, weight, RULE, out=self._other, workspace=self._workspace).X
         turned = self.X.T @ after
         turned = (turned @ newton_schulz_factor(turned.T @ turned)).double()
         self.power = turned.T @ self.power @ turned

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from glideslope.formulas.orthogonality import subtract_identity_
 from glideslope.formulas.rule import StepRule
 from glideslope.formulas.step import take_step
 from glideslope.formulas.workspace import Workspace
@@ -80,6 +81,18 @@ class Unmixing:
             slope += slopes
             count += len(rows)
         return Statistics((cross / count).to(self.X.dtype), (slope / count).to(self.X.dtype), count)
+
+    def decorrelated(self, rows: Tensor) -> Statistics:
+        """Statistics of one batch, without the noise of its sample covariance, which all rows together do not have.
+
+        C - (E y y^T - I) diag(E ψ'): scores less their linear part. Where signs differ, that part of the noise would
+        not cancel in a turn, and would be most of it.
+        """
+        statistics = self.statistics([rows])
+        slope = statistics.slope if self.curvature is None or self.size is None else self.curvature + self.size
+        Y = (rows - self.mean) @ self.unmixing
+        excess = subtract_identity_(Y.T @ Y / len(Y))
+        return statistics._replace(cross=statistics.cross - excess * slope)
 
     def adapt(self, statistics: Statistics, share: float = 1.0) -> None:
         """Curvatures, and with them which sources are sub-Gaussian, from new statistics.

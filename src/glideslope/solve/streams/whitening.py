@@ -33,5 +33,5 @@ def whitening_matrix(covariance: Tensor, n_components: int | None, dtype: torch.
             f"the data vary in {rank} independent direction{'s' * (rank != 1)} only, which is fewer than "
             f"n_components={n_components or 1}; give n_components <= {rank}, more samples, or other features"
         )
-    kept: Tensor = directions[:, -n_components:].flip(1)
-    return kept / variances[-n_components:].flip(0).sqrt()
+    K: Tensor = directions[:, -n_components:] / variances[-n_components:].sqrt()
+    return K.flip(1)

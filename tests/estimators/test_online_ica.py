@@ -1,0 +1,164 @@
+"""OnlineICA against FastICA, on synthetic sources and on an EEG."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.signal
+import torch
+from sklearn.decomposition import FastICA
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sources import amari_distance, mixture
+
+from glideslope.estimators import OnlineICA
+
+EEG = Path(__file__).parents[2].parent / "shared" / "data" / "eeg.npz"
+
+
+@pytest.mark.parametrize("kinds", [("laplace",), ("uniform",), ("laplace", "uniform")])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_mixed_sources_are_recovered_as_well_as_by_fastica(kinds, dtype):
+    data, mixing = mixture(8, 20_000, kinds=kinds, dtype=dtype, mean=5.0)
+    ours = OnlineICA(random_state=0).fit(data)
+    fast = FastICA(whiten="unit-variance", random_state=0, tol=1e-6, max_iter=1000).fit(data)
+    assert amari_distance(ours.components_ @ mixing) < 1.05 * amari_distance(fast.components_ @ mixing)
+
+
+@pytest.mark.parametrize("fun", ["logcosh", "exp", "cube"])
+def test_every_contrast_is_that_of_fastica(fun):
+    data, mixing = mixture(5, 20_000, seed=3)
+    ours = OnlineICA(fun=fun, tol=1e-6, random_state=0).fit(data)
+    fast = FastICA(whiten="unit-variance", fun=fun, tol=1e-10, max_iter=1000, random_state=0).fit(data)
+    assert amari_distance(ours.components_ @ np.linalg.inv(fast.components_)) < 1e-3
+    assert amari_distance(ours.components_ @ mixing) < 0.05
+
+
+@pytest.mark.skipif(not EEG.is_file(), reason="needs the EEG recording beside the repository")
+def test_one_component_of_an_eeg_is_the_blink():
+    recording = np.load(EEG)
+    band = scipy.signal.butter(4, [1, 40], "bandpass", fs=float(recording["sfreq"]), output="sos")
+    eeg, eog = (scipy.signal.sosfiltfilt(band, recording[name], axis=1) for name in ("eeg_uV", "eog_uV"))
+    sources = OnlineICA(15, random_state=0).fit_transform(eeg.T.astype(np.float32))
+    correlations = [abs(np.corrcoef(source, eog[0])[0, 1]) for source in sources.T]
+    assert max(correlations) > 0.95
+    assert sorted(correlations)[-2] < 0.5
+
+
+def test_the_interface_is_that_of_fastica():
+    data, _ = mixture(5, 5000, mean=-3.0)
+    ours = OnlineICA(4, random_state=0).fit(data)
+    fast = FastICA(4, whiten="unit-variance", random_state=0).fit(data)
+    for name in ("components_", "mixing_", "whitening_", "mean_"):
+        assert getattr(ours, name).shape == getattr(fast, name).shape, name
+    sources = ours.transform(data)
+    np.testing.assert_allclose(np.cov(sources.T, bias=True), np.eye(4), atol=1e-6)
+    np.testing.assert_allclose(ours.whitening_ @ np.cov(data.T, bias=True) @ ours.whitening_.T, np.eye(4), atol=1e-8)
+    np.testing.assert_allclose(ours.mixing_, np.linalg.pinv(ours.components_))
+    assert (ours.mixing_[np.abs(ours.mixing_).argmax(0), range(4)] > 0).all()
+    np.testing.assert_allclose(ours.inverse_transform(sources), fast.inverse_transform(fast.transform(data)), atol=1e-6)
+    arbitrary = OnlineICA(4, whiten="arbitrary-variance", random_state=0).fit_transform(data)
+    theirs = FastICA(4, whiten="arbitrary-variance", random_state=0).fit_transform(data)
+    np.testing.assert_allclose(arbitrary.var(0), theirs.var(0), rtol=1e-6)
+
+
+def test_white_data_need_no_whitening():
+    data, _ = mixture(4, 5000)
+    white = FastICA(whiten="unit-variance", random_state=0).fit_transform(data)
+    turned = white @ np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
+    for fitted in (
+        OnlineICA(whiten=False, random_state=0).fit(turned),
+        OnlineICA(whiten=False, random_state=0).fit_stream([turned]),
+    ):
+        assert not hasattr(fitted, "mean_")
+        np.testing.assert_allclose(fitted.components_ @ fitted.components_.T, np.eye(4), atol=1e-6)
+        assert amari_distance(np.corrcoef(fitted.transform(turned).T, white.T)[:4, 4:]) < 0.05
+
+
+def test_a_stream_ends_near_the_solution_of_the_whole_data():
+    data, mixing = mixture(6, 40_000, kinds=("laplace", "uniform"), mean=2.0)
+    whole = amari_distance(OnlineICA(random_state=0).fit(data).components_ @ mixing)
+    stream = OnlineICA(random_state=0).fit_stream(np.array_split(data, 400))
+    assert amari_distance(stream.components_ @ mixing) < 1.2 * whole
+    np.testing.assert_allclose(stream.mean_, data.mean(0), atol=0.05)
+
+
+def test_a_stream_follows_a_mixing_that_changes():
+    first, _ = mixture(3, 20_000, seed=0)
+    second, mixing = mixture(3, 20_000, seed=1)
+    stream = OnlineICA(step_size=0.1, random_state=0)
+    stream.fit_stream([*np.array_split(first, 200), *np.array_split(second, 200)])
+    assert amari_distance(stream.components_ @ mixing) < 0.1
+
+
+def test_tiny_batches_wait_until_there_are_enough():
+    data, _ = mixture(4, 20)
+    fitted = OnlineICA(random_state=0).partial_fit(data[:3])
+    with pytest.raises(NotFittedError, match=r"has seen 3 samples.*needs 5 or more"):
+        fitted.transform(data)
+    for row in data[3:]:
+        fitted.partial_fit(row[None])
+    assert fitted.transform(data).shape == (20, 4)
+    with pytest.raises(ValueError, match="vary in 2 independent directions only"):
+        OnlineICA(3).fit_stream([data[:2], data[:1], np.repeat(data[2:3], 4, 0)])
+
+
+def test_a_start_can_be_given_and_is_used():
+    data, _ = mixture(4, 2000)
+    solution = OnlineICA(tol=1e-8, random_state=0).fit(data)
+    rotation = solution.components_ @ np.linalg.pinv(solution.whitening_)
+    again = OnlineICA(w_init=rotation, tol=1e-3, random_state=1).fit(data)
+    np.testing.assert_allclose(again.components_, solution.components_, atol=1e-5)
+    assert again.n_iter_ < solution.n_iter_
+    with pytest.raises(ValueError, match=r"w_init must have shape \(4, 4\); got \(3, 3\)"):
+        OnlineICA(w_init=np.eye(3)).fit(data)
+
+
+def test_of_several_starts_the_least_gaussian_result_is_kept(monkeypatch):
+    data, _ = mixture(3, 500)
+    scores = iter([1.0, 3.0, 2.0])
+    made = []
+    from glideslope.estimators import online_ica
+
+    class Scored(online_ica.Unmixing):
+        def negentropy(self, blocks):
+            made.append(self)
+            return next(scores)
+
+    monkeypatch.setattr(online_ica, "Unmixing", Scored)
+    fitted = OnlineICA(n_restarts=3, random_state=0).fit(data)
+    assert len(made) == 3
+    expected = made[1].unmixing.T.numpy()
+    np.testing.assert_allclose(np.abs(fitted.components_), np.abs(expected))
+
+
+def test_rank_deficient_data_have_as_many_sources_as_directions():
+    data, _ = mixture(3, 2000)
+    wide = np.concatenate([data, data[:, :1] + data[:, 1:2], np.full((2000, 1), 7.0)], axis=1)
+    fitted = OnlineICA(random_state=0).fit(wide)
+    assert fitted.components_.shape == (3, 5)
+    np.testing.assert_allclose(fitted.inverse_transform(fitted.transform(wide)), wide, atol=1e-6)
+    with pytest.raises(ValueError, match=r"vary in 3 independent directions only.*give n_components <= 3"):
+        OnlineICA(4).fit(wide)
+    with pytest.raises(ValueError, match="vary in 0 independent directions"):
+        OnlineICA().fit(np.ones((50, 3)))
+
+
+def test_gaussian_data_end_with_a_warning_that_says_what_to_change():
+    data = np.random.default_rng(0).standard_normal((300, 6))
+    with pytest.warns(ConvergenceWarning, match=r"above tol=1e-09\. Raise max_iter or tol; fewer n_components"):
+        fitted = OnlineICA(max_iter=5, tol=1e-9, random_state=0).fit(data)
+    assert fitted.n_iter_ <= 6
+    assert np.isfinite(fitted.components_).all()
+
+
+def test_a_tensor_of_another_device_is_computed_there(monkeypatch):
+    data, _ = mixture(3, 400)
+    seen = []
+    from glideslope.solve.streams import unmixing
+
+    step = unmixing.take_step
+    monkeypatch.setattr(unmixing, "take_step", lambda X, *a, **k: seen.append(X.device) or step(X, *a, **k))
+    OnlineICA(device="cpu", random_state=0).fit(torch.from_numpy(data))
+    assert set(seen) == {torch.device("cpu")}
+    with pytest.raises(RuntimeError):
+        OnlineICA(device="no such device").fit(data)

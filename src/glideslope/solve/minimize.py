@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +14,15 @@ from glideslope.formulas.arguments import METRICS, check_option, check_positive
 from glideslope.formulas.orthogonality import distance
 from glideslope.formulas.retraction import RETRACTIONS
 from glideslope.formulas.rule import StepRule
+from glideslope.solve.checkpoint import Checkpoint
 from glideslope.solve.methods import METHODS, Landing, Method, Penalty, Riemannian
 from glideslope.solve.problem import Problem, as_problem
-from glideslope.solve.run import Budget, Run, Watch
+from glideslope.solve.run import Budget, Run
 from glideslope.solve.search import Search
 from glideslope.solve.solution import Record, Solution
 from glideslope.solve.sources import SAMPLING, SOURCES, make_source
 from glideslope.solve.step_sizes import StepSize, step_size_of
+from glideslope.solve.watch import Watch
 from glideslope.stiefel.points import random_stiefel
 
 
@@ -48,6 +51,8 @@ def minimize(
     seed: int = 0,
     callback: Callable[[Record], object] | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: int | None = None,
 ) -> Solution:
     r"""Minimise f(X) = (1/N) Σ f_i(X) over matrices with X^H X = I.
 
@@ -77,6 +82,9 @@ def minimize(
         seed: Of the random start and of the draws.
         callback: Called with every record; a true result stops the run.
         progress: Show a line of progress on stderr.
+        checkpoint: File to write the state of the run to, and to resume from where it exists: the solution is that of
+            a run without a stop. The one before it is kept beside it.
+        every: Steps between two checkpoints; one a minute unless given.
 
     Returns:
         The best point met, with its value, gradient norm and distance, why the run stopped, what to try next, and
@@ -118,7 +126,24 @@ def minimize(
         progress=progress,
     )
     problem.begin()
-    run = Run(X, source, watch, Budget(max_epochs, max_seconds), steps_per_pass)
+    description = {
+        "problem": type(problem).__name__,
+        "terms": problem.n_terms,
+        "shape": tuple(X.shape),
+        "dtype": str(X.dtype),
+        "method": method,
+        "gradient": gradient,
+        "step_size": "a function" if callable(step_size) else str(step_size),
+        "schedule": schedule,
+        "batch_size": batch,
+        "sampling": sampling,
+        "rule": rule.options,
+        "retraction": retraction,
+        "penalty_weight": penalty_weight,
+        "seed": int(seed),
+    }
+    saved = checkpoint_of(checkpoint, every, description)
+    run = Run(X, source, watch, Budget(max_epochs, max_seconds), steps_per_pass, saved)
     if step_size == "auto":
         if gradient != "full":
             raise ValueError(
@@ -159,6 +184,15 @@ def minimize(
     if problem.from_numpy or isinstance(X0, np.ndarray):
         solution.X = solution.X.cpu().numpy()
     return solution
+
+
+def checkpoint_of(path: Any, every: int | None, description: dict[str, Any]) -> Checkpoint | None:
+    """Where a run keeps its state, if it does."""
+    if path is not None:
+        return Checkpoint(path, every, description)
+    if every is not None:
+        raise ValueError(f"every={every!r} goes with checkpoint, the file to write")
+    return None
 
 
 def first_iterate(problem: Problem, X0: Any, seed: int) -> Tensor:

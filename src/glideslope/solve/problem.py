@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.factored import Factored
+from glideslope.solve.resume import Resumable
 from glideslope.solve.rows import Rows
 from glideslope.theory import Constants
 
@@ -22,8 +23,11 @@ class Optimum(NamedTuple):
     value: float
 
 
-class Problem(ABC):
-    """A function f(X) = (1/N) Σ f_i(X) of one n x p matrix."""
+class Problem(Resumable, ABC):
+    """A function f(X) = (1/N) Σ f_i(X) of one n x p matrix.
+
+    What changes in it during a run, and would change its values, is named in `kept`.
+    """
 
     n_terms: int = 1
     shape: tuple[int, int] | None = None

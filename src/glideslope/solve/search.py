@@ -19,6 +19,7 @@ from glideslope.formulas.normal import inverse_square_root, newton_schulz_iterat
 from glideslope.formulas.orthogonality import frobenius, penalty, penalty_gradient, subtract_identity_
 from glideslope.solve.methods import retracted
 from glideslope.solve.problem import Problem
+from glideslope.solve.resume import Resumable, State, on_device
 
 SUFFICIENT_DECREASE = 1e-4
 # Weight of the past in the reference value of Zhang and Hager: 0 is monotone, 1 the mean of all values.
@@ -40,7 +41,7 @@ class Evaluation:
     """Re<G, T>, the rate at which f falls along -T."""
 
 
-class Search:
+class Search(Resumable):
     """Barzilai-Borwein with a non-monotone Armijo test.
 
     Args:
@@ -72,6 +73,16 @@ class Search:
         self.resolution = 10 * torch.finfo(X.dtype).eps
 
     at: Evaluation
+    kept = ("evaluations", "step_size", "reference", "mu", "_weight", "_odd")
+
+    def state(self) -> State:
+        """The point, and what the next step remembers of those before it."""
+        return {**super().state(), "at": dict(vars(self.at))}
+
+    def resume(self, state: State, device: torch.device) -> None:
+        """Take over a state."""
+        self.at = Evaluation(**on_device(state.pop("at"), device))
+        super().resume(state, device)
 
     def start(self, X: Tensor) -> None:
         """Evaluate f at X, or at the orthonormal matrix nearest to it, and begin; or begin again with another f."""

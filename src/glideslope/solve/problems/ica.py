@@ -33,6 +33,8 @@ class ICA(RowSum):
             are sub-Gaussian, decided anew before the first step and after every pass over the data.
     """
 
+    kept = ("signs",)
+
     def __init__(self, data: Any, n_components: int | None = None, *, score: str = "logcosh") -> None:
         check_option("score", score, SCORES)
         width = data.shape[1] if n_components is None and getattr(data, "ndim", 0) == 2 else n_components

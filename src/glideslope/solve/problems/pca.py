@@ -23,6 +23,8 @@ class PCA(RowSum):
         n_components: p; None means as many as X0 has columns.
     """
 
+    kept = ("_passes",)
+
     def __init__(self, data: Any, n_components: int | None = None) -> None:
         super().__init__(data, n_components)
         self._passes = 0

@@ -5,7 +5,15 @@ from importlib.metadata import version
 from glideslope import formulas, theory
 from glideslope.optim import SAGA, SVRG, LandingAdam, LandingSGD, PenaltySGD, RiemannianSGD, attach_landing
 from glideslope.solve import Solution, check_gradient, minimize, problems
-from glideslope.stiefel import orthogonality, orthogonalize_, param_groups, project, project_, random_stiefel
+from glideslope.stiefel import (
+    orthogonality,
+    orthogonalize_,
+    param_groups,
+    project,
+    project_,
+    random_stiefel,
+    shard_placement,
+)
 
 __version__ = version("glideslope")
 
@@ -29,5 +37,6 @@ __all__ = [
     "project",
     "project_",
     "random_stiefel",
+    "shard_placement",
     "theory",
 ]

@@ -149,5 +149,7 @@ def test_the_sums_of_a_step_have_a_size_that_does_not_depend_on_the_rows():
 
 def test_the_gradient_without_its_normal_part_in_blocks():
     X, G = point(12, 3, radius=0.2)
-    parts = run_together([tangent_rows(X[:7], G[:7]), tangent_rows(X[7:], G[7:])], added_up)
-    torch.testing.assert_close(torch.cat(parts), without_normal_part(X, G))
+    one = torch.ones(())
+    parts = run_together([tangent_rows(X[:7], G[:7], one), tangent_rows(X[7:], G[7:], one)], added_up)
+    torch.testing.assert_close(torch.cat([part for part, _ in parts]), without_normal_part(X, G))
+    assert [count.item() for _, count in parts] == [2, 2]

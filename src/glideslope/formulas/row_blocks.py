@@ -77,10 +77,10 @@ def step_of_rows(
     return length.outcome(moved)
 
 
-def tangent_rows(X: Tensor, G: Tensor) -> Summed[Tensor]:
-    """`without_normal_part` of one block of rows, G - X sym(X^H G): one sum of p² numbers."""
-    (cross,) = yield [product(X.mH, G, out=None)]
-    return G - X @ sym(cross)
+def tangent_rows(X: Tensor, G: Tensor, count: Tensor) -> Summed[tuple[Tensor, Tensor]]:
+    """`without_normal_part` of one block of rows, G - X sym(X^H G), and the sum of a count: p² numbers and those."""
+    cross, total = yield [product(X.mH, G, out=None), count]
+    return G - X @ sym(cross), total
 
 
 def squared_norm(M: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ MATRICES = [
 OPTIMIZERS = {
     "sgd": lambda params, **o: gs.LandingSGD(params, lr=0.1, **o),
     "momentum": lambda params, **o: gs.LandingSGD(params, lr=0.05, momentum=0.9, nesterov=True, **o),
-    "exact": lambda params, **o: gs.LandingSGD(params, lr=0.2, safeguard="exact", metric="euclidean", **o),
+    "exact": lambda params, **o: gs.LandingSGD(params, lr=0.05, safeguard="exact", metric="euclidean", **o),
     "newton-schulz": lambda params, **o: gs.LandingSGD(
         params, lr=0.1, momentum=0.5, dampening=0.1, normal_step="newton-schulz", **o
     ),
@@ -51,13 +51,13 @@ def starts(dtype):
     return [start(shape, complex_type if is_complex else dtype, i) for i, (shape, _, is_complex) in enumerate(MATRICES)]
 
 
-def gradient_at(i, X, step):
-    """The gradient of <B, X> + ½ ‖A X‖², with noise of the step."""
-    generator = seeded(1000 * i + step)
-    noise = torch.randn(X.shape, dtype=X.dtype, generator=generator)
-    B = torch.randn(X.shape, dtype=X.dtype, generator=seeded(77 + i))
-    weights = torch.linspace(0.5, 2, X.shape[-2], dtype=X.dtype).unsqueeze(-1)
-    return B + weights * X + 0.1 * noise
+def gradient_at(i, param, step):
+    """The gradient of <B, X> + ½ ‖X‖² weighted by rows, with noise of the step; spread as the parameter is."""
+    shape, dtype = tuple(param.shape), param.dtype
+    noise = torch.randn(shape, dtype=dtype, generator=seeded(1000 * i + step))
+    B = torch.randn(shape, dtype=dtype, generator=seeded(77 + i))
+    weights = torch.linspace(0.5, 2, shape[-2], dtype=dtype).unsqueeze(-1).expand(shape).contiguous()
+    return like(B + 0.1 * noise, param) + like(weights, param) * param.detach()
 
 
 def whole(tensor):
@@ -68,8 +68,7 @@ def train_matrices(params, optimizer, steps=STEPS, first=0):
     """Steps along gradients that are the same however the parameters are spread."""
     for step in range(first, first + steps):
         for i, param in enumerate(params):
-            gradient = gradient_at(i, whole(param), step)
-            param.grad = like(gradient, param)
+            param.grad = gradient_at(i, param, step)
         optimizer.step()
 
 

@@ -4,9 +4,10 @@ import warnings
 
 import torch
 import torch.distributed as dist
+from distributed.counting import Traffic
 from distributed.training import MATRICES, OPTIMIZERS, network, starts, train_matrices, train_network, whole
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -63,3 +64,230 @@ def network_trajectories(names, dtype, kinds=("ddp", "fsdp")):
 
 def everything(names, dtype):
     return {"matrices": dtensor_trajectories(names, dtype), "networks": network_trajectories(names, dtype)}
+
+
+def small_checks():
+    """Everything that needs ranks but no long run, by name."""
+    checks = (
+        traffic_of_a_step,
+        traffic_of_a_bundle,
+        skipped_together,
+        disagreements,
+        models,
+        half_precision,
+        mixed_precision,
+        safe_region,
+        views,
+        unsupported,
+    )
+    return {check.__name__: check() for check in checks}
+
+
+def shard(X, dim=0, over=None):
+    return torch.nn.Parameter(distribute_tensor(X, over or mesh(), [Shard(dim)], src_data_rank=None))
+
+
+def orthonormal(*shape, dtype=torch.float32, seed=0):
+    from distributed.training import start
+
+    return start(shape, dtype, seed)
+
+
+def drawn(*shape, dtype=torch.float32, seed=1):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def traffic_of_a_step():
+    """Collectives of one step of 5000 x 64 and of gathering its X and G."""
+    found = {}
+    for n in (1000, 5000):
+        X = shard(orthonormal(n, 64))
+        optimizer = gs.LandingSGD([X], lr=0.1)
+        X.grad = shard(drawn(n, 64)).data
+        with Traffic() as traffic:
+            optimizer.step()
+        found[n] = traffic.calls
+    with Traffic() as traffic:
+        whole(X), whole(X.grad)
+    found["gathered"] = traffic.calls
+    return found
+
+
+def traffic_of_a_bundle():
+    """Collectives of one step of many parameters, by optimizer."""
+    found = {}
+    for name, make in OPTIMIZERS.items():
+        params = [shard(orthonormal(9 + i, 3, seed=i)) for i in range(5)]
+        params.append(shard(orthonormal(4, 6, 2), 0))
+        optimizer = make(params)
+        for step in range(2):  # state is made in the first
+            for i, param in enumerate(params):
+                param.grad = shard(drawn(*param.shape, seed=i + step)).data
+            with Traffic() as traffic:
+                optimizer.step()
+        found[name] = traffic.calls
+    return found
+
+
+def skipped_together():
+    """A gradient with a NaN on the last rank, then finite ones; per optimizer how the parameters moved, and counts."""
+    found = {}
+    for name, make in OPTIMIZERS.items():
+        X, Y = shard(orthonormal(12, 3)), shard(orthonormal(10, 2))
+        optimizer = make([X, Y])
+        moved = []
+        for step in range(3):
+            before = [whole(X), whole(Y)]
+            X.grad, Y.grad = shard(drawn(12, 3, seed=step)).data, shard(drawn(10, 2, seed=step)).data
+            if step == 1 and dist.get_rank() == dist.get_world_size() - 1:
+                X.grad.detach().to_local()[-1, 0] = float("nan")
+            optimizer.step()
+            moved.append([not torch.equal(whole(one), old) for one, old in zip((X, Y), before, strict=True)])
+        found[name] = (moved, whole(X), [row.skipped for row in diagnosed(optimizer)])
+    return found
+
+
+def message_of(function):
+    try:
+        function()
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def disagreements():
+    """Messages where the last rank differs from the others."""
+    odd = dist.get_rank() == dist.get_world_size() - 1
+    X, wide = shard(orthonormal(12, 3)), shard(orthonormal(14, 3))
+    found = {
+        "shape": message_of(lambda: gs.LandingSGD([wide if odd else X])),
+        "option": message_of(lambda: gs.LandingSGD([X], safe_radius=0.4 if odd else 0.5)),
+        "number": message_of(lambda: gs.LandingSGD([X, wide] if odd else [X])),
+    }
+    optimizer = gs.LandingSGD([X, wide], lr=0.1)
+    X.grad, wide.grad = shard(drawn(12, 3)).data, shard(drawn(14, 3)).data
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.2 if odd else 0.1
+    found["lr"] = message_of(optimizer.step)
+    optimizer.param_groups[0]["lr"] = 0.1
+    if odd:
+        wide.grad = None
+    found["gradient"] = message_of(optimizer.step)
+    host = torch.optim.SGD([X], lr=0.1)
+    found["attached"] = message_of(lambda: gs.attach_landing(host, [X], attraction=0.3 if odd else 0.5))
+    return found
+
+
+def models():
+    """Reports and projections of a model that is sharded before and after it is made orthonormal."""
+    found = {}
+    for when in ("before", "after"):
+        model = network(torch.float32)
+        with torch.no_grad():
+            for param in model.parameters():
+                param.mul_(1.05 if when == "after" else 3.0)
+        if when == "after":
+            gs.orthogonalize_(model)
+        fully_shard(model, mesh=mesh(), shard_placement_fn=gs.shard_placement(model))
+        if when == "before":
+            gs.orthogonalize_(model)
+        first = gs.orthogonality(model)
+        with torch.no_grad():
+            for param in model.parameters():
+                param.to_local().mul_(1.01)
+        disturbed = gs.orthogonality(model)
+        names = gs.project_(model)
+        exact = gs.orthogonality(model)
+        weights = [whole(param) for param in model.parameters()]
+        found[when] = (list(first), list(disturbed), names, list(exact), weights)
+    model = network(torch.float32)
+    fully_shard(model, mesh=mesh())
+    if dist.get_rank() == 0:
+        model[0].weight.detach().to_local()[0, 0] = float("nan")
+    found["not finite"] = (message_of(lambda: gs.orthogonalize_(model)), str(gs.orthogonality(model)))
+    return found
+
+
+def half_precision():
+    """Parameters in bfloat16 with float32 masters: small steps add up."""
+    X = shard(orthonormal(24, 4).bfloat16())
+    gs_project = orthonormal(24, 4)
+    optimizer = gs.LandingSGD([X], lr=1e-3)
+    for step in range(20):
+        X.grad = shard(gs_project.roll(1, 0).bfloat16()).data
+        optimizer.step()
+    master = optimizer.state[X]["master"]
+    return whole(master), whole(X), [row.distance for row in diagnosed(optimizer)]
+
+
+def mixed_precision():
+    """The network with bfloat16 computation: types of parameters and gradients, and the distances after steps."""
+    model = network(torch.float32)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    place = gs.shard_placement(model)
+    fully_shard(model, mesh=mesh(), mp_policy=policy, shard_placement_fn=place)
+    optimizer = gs.LandingSGD(gs.param_groups(model), lr=1e-4)
+    before = [whole(param) for param in model.parameters()]
+    train_network(model, optimizer, torch.float32, dist.get_rank(), dist.get_world_size(), steps=3)
+    types = {str(one.dtype) for param in model.parameters() for one in (param, param.grad)}
+    moved = [not torch.equal(whole(a), b) for a, b in zip(model.parameters(), before, strict=True)]
+    return types, [max(row.distance) for row in diagnosed(optimizer)], moved
+
+
+def safe_region():
+    """Largest distance ever met with gradients and learning rates of any size, by optimizer."""
+    found = {}
+    for name, make in OPTIMIZERS.items():
+        worst = 0.0
+        X = shard(orthonormal(14, 3))
+        optimizer = make([X])
+        for step, size in enumerate((1e-30, 1.0, 1e8, 1e18, 1e30, 1e37)):
+            for group in optimizer.param_groups:
+                group["lr"] = 10.0 ** (step - 2)
+            X.grad = shard(size * drawn(14, 3, seed=step)).data
+            optimizer.step()
+            worst = max(worst, *[row.distance[0] for row in diagnosed(optimizer)])
+        found[name] = worst
+    return found
+
+
+VIEWS = [
+    ("conv", (12, 3, 2)),
+    ("conv", (3, 8, 2)),
+    ("grouped_conv:4", (8, 3, 2)),
+    ("grouped_conv:4", (8, 1, 2)),
+    ("split:4", (20, 4)),
+    ("split:3", (12, 4)),
+    ("matrix", (4, 5, 6, 2)),
+]
+
+
+def views():
+    """Every view on every dimension that can be sharded, after a few steps: parameters, to compare with the whole."""
+    found = []
+    for view, shape in VIEWS:
+        for dim in range(len(shape)):
+            X = torch.nn.Parameter(start_of_view(view, shape))
+            sharded = shard(X.detach().clone(), dim)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                optimizers = [gs.LandingAdam([{"params": [one], "view": view}], lr=0.05) for one in (X, sharded)]
+            for step in range(3):
+                gradient = drawn(*shape, dtype=torch.float64, seed=step)
+                X.grad, sharded.grad = gradient, shard(gradient, dim).data
+                for optimizer in optimizers:
+                    optimizer.step()
+            found.append((view, shape, dim, float((whole(sharded) - X.detach()).abs().max())))
+    return found
+
+
+def start_of_view(view, shape):
+    from glideslope.stiefel.views import as_matrices, copy_matrices_
+
+    X = drawn(*shape, dtype=torch.float64)
+    return copy_matrices_(X, gs.project(as_matrices(X, view)), view)
+
+
+def unsupported():
+    X = shard(orthonormal(12, 3))
+    return [message_of(lambda: gs.RiemannianSGD([X])), message_of(lambda: gs.PenaltySGD([X], penalty_weight=1.0))]

@@ -66,7 +66,9 @@ def description(entries: Iterable[tuple[str, Any]], group: dict[str, Any]) -> di
     }
     for name, param in entries:
         placed = f", placed as {tuple(param.placements)}" if is_sharded(param) else ""
-        words[f"parameter {name!r}"] = f"shape {tuple(param.shape)}, {param.dtype}{placed}"
+        words[name if name.startswith("parameter ") else f"parameter {name!r}"] = (
+            f"shape {tuple(param.shape)}, {param.dtype}{placed}"
+        )
     return words
 
 
@@ -101,13 +103,10 @@ def check_fingerprint(
     meshes = meshes_of(param for group in constrained for param in group["params"])
     mine: dict[str, str] = {}
     for number, group in enumerate(constrained):
-        entries = [
-            (f"{number}.{i}", "gradient" if gradient_of(param) is not None else "no gradient")
-            for i, param in enumerate(group["params"])
-        ]
         words = description([], group)
         mine |= {f"{what} of group {number}": value for what, value in words.items()}
-        mine |= {f"parameter {name}": has for name, has in entries}
+        for i, param in enumerate(group["params"]):
+            mine[f"the gradient of parameter {i} of group {number}"] = "None" if gradient_of(param) is None else "given"
     digest = hashlib.sha256(repr(sorted(mine.items())).encode()).digest()
     digits = torch.tensor([byte & 63 for byte in digest[:DIGITS]], dtype=torch.float32)
     for mesh in meshes:

@@ -211,10 +211,10 @@ def models():
 def half_precision():
     """Parameters in bfloat16 with float32 masters: small steps add up."""
     X = shard(orthonormal(24, 4).bfloat16())
-    gs_project = orthonormal(24, 4)
+    direction = orthonormal(24, 4).roll(1, 0).bfloat16()
     optimizer = gs.LandingSGD([X], lr=1e-3)
-    for step in range(20):
-        X.grad = shard(gs_project.roll(1, 0).bfloat16()).data
+    for _ in range(20):
+        X.grad = shard(direction).data
         optimizer.step()
     master = optimizer.state[X]["master"]
     return whole(master), whole(X), [row.distance for row in diagnosed(optimizer)]

@@ -66,9 +66,8 @@ def description(entries: Iterable[tuple[str, Any]], group: dict[str, Any]) -> di
     }
     for name, param in entries:
         placed = f", placed as {tuple(param.placements)}" if is_sharded(param) else ""
-        words[name if name.startswith("parameter ") else f"parameter {name!r}"] = (
-            f"shape {tuple(param.shape)}, {param.dtype}{placed}"
-        )
+        label = name if name.startswith("parameter ") else f"parameter {name!r}"
+        words[label] = f"shape {tuple(param.shape)}, {param.dtype}{placed}"
     return words
 
 

@@ -3,7 +3,17 @@
 from importlib.metadata import version
 
 from glideslope import formulas, theory
-from glideslope.optim import SAGA, SVRG, LandingAdam, LandingSGD, PenaltySGD, RiemannianSGD, attach_landing
+from glideslope.optim import (
+    SAGA,
+    SVRG,
+    LandingAdam,
+    LandingSGD,
+    PenaltySGD,
+    RiemannianSGD,
+    attach_landing,
+    load_checkpoint,
+    save_checkpoint,
+)
 from glideslope.solve import Solution, check_gradient, minimize, problems
 from glideslope.stiefel import (
     orthogonality,
@@ -29,6 +39,7 @@ __all__ = [
     "attach_landing",
     "check_gradient",
     "formulas",
+    "load_checkpoint",
     "minimize",
     "orthogonality",
     "orthogonalize_",
@@ -37,6 +48,7 @@ __all__ = [
     "project",
     "project_",
     "random_stiefel",
+    "save_checkpoint",
     "shard_placement",
     "theory",
 ]

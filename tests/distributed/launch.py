@@ -60,9 +60,7 @@ def on_this_rank(function, arguments, seconds):
     faulthandler.dump_traceback_later(seconds, exit=True)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=seconds / 2))
-    try:
-        return function(*arguments)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-        with contextlib.suppress(Exception):
-            dist.destroy_process_group()
+    result = function(*arguments)
+    faulthandler.cancel_dump_traceback_later()
+    dist.destroy_process_group()
+    return result

@@ -32,12 +32,12 @@ def a_row_sharded_step_sends_p_by_p_numbers_whatever_n(found):
 
 def that_is_twenty_times_less_than_gathering(found):
     ranks = len(found)
-    for traffic in found:
+    for traffic in found if ranks > 1 else []:
         gathered = sum(size for name, size in traffic["gathered"] if name == "all_gather_into_tensor")
         assert gathered * ranks == 2 * 4 * 5000 * 64
         # What a rank sends: to r - 1 others its part in a gather, and 2 (r - 1) / r of the whole in a ring all-reduce.
         sent = 2 * (ranks - 1) / ranks * sum(size for _, size in traffic[5000])
-        assert ranks == 1 or gathered * (ranks - 1) >= 20 * sent
+        assert gathered * (ranks - 1) >= 20 * sent
 
 
 def all_matrices_of_a_step_share_one_all_reduce_of_grams(found):
@@ -136,6 +136,19 @@ def retractions_and_penalties_refuse_sharded_parameters(found):
         assert all("is a DTensor" in message and "LandingSGD" in message for message in messages)
 
 
+def variance_reduction_knows_nothing_of_ranks(found):
+    for rank in found:
+        assert rank["saga"][0] < 1e-14
+        assert rank["svrg"][0] < 1e-14
+        assert rank["kept"]
+        entries = (-(-11 // len(found)) * 3 + -(-9 // len(found)) * 2 * 2) * 8  # at most, on one rank
+        assert 0 < rank["saga"][1] <= 3 * entries
+
+
+def shards_may_be_copied_too(found):
+    assert all((rank is None) == (len(found) != 4) and (rank or 0) < 1e-13 for rank in found)
+
+
 CLAIMS = {
     "traffic_of_a_step": [a_row_sharded_step_sends_p_by_p_numbers_whatever_n, that_is_twenty_times_less_than_gathering],
     "traffic_of_a_bundle": [all_matrices_of_a_step_share_one_all_reduce_of_grams],
@@ -146,5 +159,7 @@ CLAIMS = {
     "mixed_precision": [mixed_precision_of_fsdp_keeps_float32_masters],
     "safe_region": [no_gradient_and_no_learning_rate_leave_the_safe_region],
     "views": [every_view_is_stepped_alike_whatever_dimension_is_sharded],
+    "variance_reduction": [variance_reduction_knows_nothing_of_ranks],
+    "hybrid": [shards_may_be_copied_too],
     "unsupported": [retractions_and_penalties_refuse_sharded_parameters],
 }

@@ -61,7 +61,8 @@ def gradient_at(i, param, step):
 
 
 def whole(tensor):
-    return tensor.detach().full_tensor() if hasattr(tensor, "full_tensor") else tensor.detach().clone()
+    detached = tensor.detach()
+    return (detached.full_tensor() if hasattr(detached, "full_tensor") else detached).clone()
 
 
 def train_matrices(params, optimizer, steps=STEPS, first=0):

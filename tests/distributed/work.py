@@ -1,11 +1,22 @@
 """What the ranks do in the tests: each function runs on all of them and returns what the tests compare."""
 
+import contextlib
 import warnings
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from distributed.counting import Traffic
-from distributed.training import MATRICES, OPTIMIZERS, network, starts, train_matrices, train_network, whole
+from distributed.training import (
+    MATRICES,
+    OPTIMIZERS,
+    gradient_at,
+    network,
+    starts,
+    train_matrices,
+    train_network,
+    whole,
+)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
@@ -79,6 +90,8 @@ def small_checks():
         safe_region,
         views,
         unsupported,
+        variance_reduction,
+        hybrid,
     )
     return {check.__name__: check() for check in checks}
 
@@ -288,6 +301,62 @@ def start_of_view(view, shape):
     return copy_matrices_(X, gs.project(as_matrices(X, view)), view)
 
 
+def variance_reduction():
+    """Sharded against whole parameters under SAGA and SVRG; and SAGA's memory after a NaN on one rank."""
+    found = {}
+    complex_type = torch.complex128
+    for kind in ("saga", "svrg"):
+        starts_of = [orthonormal(11, 3, dtype=torch.float64), orthonormal(9, 2, dtype=complex_type)]
+        plain = [torch.nn.Parameter(X.clone()) for X in starts_of]
+        spread = [shard(X) for X in starts_of]
+        for params in (plain, spread):
+            optimizer = gs.LandingSGD(params, lr=0.1)
+            reducer = gs.SAGA(params, slots=2) if kind == "saga" else gs.SVRG(params)
+
+            def backward(slot, params=params):
+                for i, param in enumerate(params):
+                    param.grad = gradient_at(i, param, slot)
+
+            if kind == "svrg":
+                reducer.anchor_(lambda: backward(0))
+            for slot in (0, 1, 0, 1, 0, 1):
+                backward(slot)
+                reducer.correct_(slot if kind == "saga" else partial(backward, slot))
+                optimizer.step()
+            state = reducer.state_dict()
+            other = gs.SAGA(params, slots=2) if kind == "saga" else gs.SVRG(params)
+            other.load_state_dict(state)
+            means = zip(state["means"], other.state_dict()["means"], strict=True)
+            assert all(torch.equal(whole(a), whole(b)) for a, b in means)
+        pairs = zip(plain, spread, strict=True)
+        found[kind] = max(float((whole(a) - whole(b)).abs().max()) for a, b in pairs), reducer.memory_bytes
+    X = shard(orthonormal(12, 3))
+    saga = gs.SAGA([X], slots=1)
+    X.grad = shard(drawn(12, 3)).data
+    saga.correct_(0)
+    before = whole(saga.state_dict()["means"][0])
+    X.grad = shard(drawn(12, 3, seed=5)).data
+    if dist.get_rank() == 0:
+        X.grad.detach().to_local()[0, 0] = float("nan")
+    saga.correct_(0)
+    found["kept"] = torch.equal(before, whole(saga.state_dict()["means"][0]))
+    return found
+
+
+def hybrid():
+    """Four ranks as two copies of two shards: the network against one process."""
+    if dist.get_world_size() != 4:
+        return None
+    model, plain = network(torch.float64), network(torch.float64)
+    over = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards"))
+    fully_shard(model, mesh=over, shard_placement_fn=gs.shard_placement(model, ranks=2))
+    for net, rank, ranks in ((model, dist.get_rank(), 4), (plain, 0, 1)):
+        optimizer = gs.LandingAdam(gs.param_groups(net), lr=0.02)
+        train_network(net, optimizer, torch.float64, rank, ranks, steps=8)
+    pairs = zip(model.parameters(), plain.parameters(), strict=True)
+    return max(float((whole(a) - b.detach()).abs().max()) for a, b in pairs)
+
+
 def unsupported():
     X = shard(orthonormal(12, 3))
     return [message_of(lambda: gs.RiemannianSGD([X])), message_of(lambda: gs.PenaltySGD([X], penalty_weight=1.0))]
@@ -345,3 +414,70 @@ def train_and_die(folder, until, name, at):
 
     train_with_saga(model, optimizer, saga, until - done, done, dist.get_rank(), dist.get_world_size(), after)
     return done, [whole(param) for param in model.parameters()], diagnosed(optimizer)
+
+
+def minimized(folder):
+    """`minimize` with the rows of X on all ranks: solutions, messages and the largest tensor that was sent."""
+    from distributed.sums import DATA, PROBLEMS, WAYS
+
+    over = mesh()
+    found = {}
+
+    def spread(data):
+        return distribute_tensor(data, over, [Shard(1)], src_data_rank=None)
+
+    for way, options in WAYS.items():
+        for name, make in PROBLEMS.items():
+            solution = gs.minimize(make(spread), **options)
+            assert isinstance(solution.X, type(spread(DATA)))
+            X, local = whole(solution.X), solution.X.to_local().shape
+            found[way, name] = (X, solution.value, solution.gradient_norm, solution.distance, solution.stop_reason)
+            found[way, name] += (solution.n_steps, tuple(local))
+    many = spread(drawn(30, 3000, dtype=torch.float64))
+    with Traffic() as traffic:
+        gs.minimize(gs.problems.PCA(many, 3), gradient="saga", step_size=1e-3, batch_size=10, max_epochs=3)
+    found["many rows"] = max(size for _, size in traffic.calls)
+    X0 = gs.random_stiefel(DATA.shape[1], 3, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    start = distribute_tensor(X0, over, [Shard(0)], src_data_rank=None)
+    found["start"] = whole(gs.minimize(PROBLEMS["pca"](spread), start, step_size=0.05, max_epochs=4).X)
+    found["stopped"] = resumed(lambda: PROBLEMS["pca"](spread), folder)
+    odd = dist.get_rank() == dist.get_world_size() - 1
+    bad = DATA.clone()
+    bad[3, -1] = float("inf")
+    rows = distribute_tensor(DATA, over, [Shard(0)], src_data_rank=None)
+    found["messages"] = {
+        "seed": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), seed=int(odd), step_size=0.1)),
+        "method": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), method="riemannian")),
+        "theory": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), step_size="theory")),
+        "finite": message_of(lambda: gs.problems.PCA(spread(bad), 3)),
+        "placement": message_of(lambda: gs.problems.PCA(rows, 3)),
+        "function": message_of(lambda: gs.minimize(lambda X: X.sum(), start)),
+        "plain": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), X0)),
+    }
+    return found
+
+
+def resumed(make, folder):
+    """A run that is stopped, with one rank a checkpoint further than the others, and then resumed."""
+    options = {"step_size": 0.05, "gradient": "saga", "batch_size": 10, "max_epochs": 6, "tolerance": 0}
+    uninterrupted = whole(gs.minimize(make(), **options).X)
+
+    class Stopped(BaseException):
+        pass
+
+    def stop(record):
+        if record.step >= 12:
+            raise Stopped
+
+    path = folder / f"run{dist.get_world_size()}"
+    with contextlib.suppress(Stopped):
+        gs.minimize(make(), checkpoint=path, every=4, record_every=1, callback=stop, **options)
+    own = path.with_name(f"{path.name}.{dist.get_rank()}-of-{dist.get_world_size()}")
+    if dist.get_rank() == 0:  # as if it had died before it could write the last one
+        own.with_name(own.name + ".previous").replace(own)
+    again = gs.minimize(make(), checkpoint=path, every=4, **options)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        own.write_bytes(own.read_bytes()[:-5])
+    dist.barrier()
+    return uninterrupted, whole(again.X), message_of(lambda: gs.minimize(make(), checkpoint=path, every=4, **options))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import REAL_TYPE
-from glideslope.formulas.field import sym
+from glideslope.formulas.field import sym, tangent_part
 from glideslope.formulas.length import choose_length, normal_factor, start_of, weights_of_any
 from glideslope.formulas.measure import Point
 from glideslope.formulas.orthogonality import frobenius, per_matrix, subtract_identity_
@@ -81,6 +81,12 @@ def tangent_rows(X: Tensor, G: Tensor, count: Tensor) -> Summed[tuple[Tensor, Te
     """`without_normal_part` of one block of rows, G - X sym(X^H G), and the sum of a count: p² numbers and those."""
     cross, total = yield [product(X.mH, G, out=None), count]
     return G - X @ sym(cross), total
+
+
+def riemannian_rows(X: Tensor, G: Tensor, metric: str) -> Summed[Tensor]:
+    """`riemannian_gradient` of one block of rows: one sum of 2 p² numbers."""
+    gram, cross = yield [product(X.mH, X, out=None), product(X.mH, G, out=None)]
+    return tangent_part(X, G, gram, cross, metric)
 
 
 def squared_norm(M: Tensor) -> Tensor:

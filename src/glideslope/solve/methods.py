@@ -9,10 +9,12 @@ from glideslope.formulas.factored import Factored
 from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.orthogonality import penalty_gradient
 from glideslope.formulas.retraction import retract
+from glideslope.formulas.row_blocks import step_of_rows
 from glideslope.formulas.rule import StepRule
 from glideslope.formulas.step import take_step
 from glideslope.formulas.tracked import TrackedLanding, pays
 from glideslope.formulas.workspace import Workspace
+from glideslope.solve.geometry import InRows, Whole
 from glideslope.solve.resume import Resumable, State
 from glideslope.solve.sources import dense
 
@@ -47,11 +49,12 @@ class Landing(Method):
     Args:
         X: The first iterate.
         rule: The step's options.
+        geometry: Where the rows of X are.
     """
 
-    def __init__(self, X: Tensor, rule: StepRule) -> None:
+    def __init__(self, X: Tensor, rule: StepRule, geometry: Whole) -> None:
         super().__init__(X)
-        self.rule = rule
+        self.rule, self.geometry = rule, geometry
         self._workspace = Workspace()
         self._tracked: TrackedLanding | None = None
 
@@ -70,6 +73,10 @@ class Landing(Method):
 
     def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> Tensor:
         """A landing step. With b rows and b >= n the gradient itself is cheaper than its factors."""
+        if isinstance(self.geometry, InRows):
+            rows = step_of_rows(X, dense(G), step_size, self.rule, rows=self.geometry.rows, out=X)
+            self._shortened += self.geometry.run(rows).shortened
+            return X
         if isinstance(G, Factored) and len(G.W) >= X.shape[0]:
             G = G.dense()
         if isinstance(G, Factored) and pays(G, X, self.rule):

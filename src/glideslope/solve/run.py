@@ -139,7 +139,7 @@ class Run:
     def _over(self) -> str | None:
         if self.source.terms_used >= self.budget.passes * self.problem.n_terms:
             return "max_epochs"
-        if self.budget.seconds is not None and self.seconds >= self.budget.seconds:
+        if self.budget.seconds is not None and self.problem.geometry.any(self.seconds >= self.budget.seconds):
             return "max_seconds"
         return None
 

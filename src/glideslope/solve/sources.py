@@ -117,7 +117,7 @@ class SAGA(Source):
         if isinstance(problem, RowSum):
             self.memory = torch.empty((problem.n_terms, X.shape[1]), dtype=X.dtype, device=X.device)
             for where, block in problem.rows.blocks():
-                self.memory[where] = problem.scores(block.to(X.device) @ X, where)
+                self.memory[where] = problem.scores(problem.geometry.product(block.to(X.device), X), where)
             self._recompute_mean(X)
             return
         self.memory = torch.stack([dense(problem.batch_gradient(X, on(X, index))) for index in self._slots])
@@ -191,7 +191,7 @@ class SVRG(Source):
             change = dense(problem.batch_gradient(X, index)) - dense(problem.batch_gradient(self.anchor, index))
             return torch.add(self.anchor_gradient, change, alpha=self._weight(slot))
         A, _, fresh = problem.batch_scores(X, index)
-        change = problem.weigh(fresh - problem.scores(A @ self.anchor, index))
+        change = problem.weigh(fresh - problem.scores(problem.geometry.product(A, self.anchor), index))
         return torch.addmm(self.anchor_gradient, A.mH, change, alpha=self.n_slots / problem.n_terms)
 
 

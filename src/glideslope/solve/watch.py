@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from glideslope.formulas.field import riemannian_gradient
-from glideslope.formulas.merit import merit
-from glideslope.formulas.orthogonality import distance, frobenius, penalty, penalty_gradient
+from glideslope.formulas.orthogonality import penalty, penalty_gradient
 from glideslope.solve.problem import Problem
 from glideslope.solve.resume import Resumable, State
 from glideslope.solve.solution import History, Record, Solution
@@ -96,12 +94,13 @@ class Watch(Resumable):
     ) -> str | None:
         """Evaluate X and keep the record; the reason to stop, if there is one."""
         value, G = self.problem.value_and_gradient(X) if known is None else known
-        far = float(distance(X))
+        geometry = self.problem.geometry
+        far = geometry.distance(X)
         if self.penalty_weight is None:
-            slope = riemannian_gradient(X, G, metric=self.metric)
+            slope = geometry.tangent(X, G, self.metric)
         else:
             slope = G + self.penalty_weight * penalty_gradient(X)
-        norm = float(frobenius(slope))
+        norm = geometry.norm(slope)
         record = Record(step, passes, seconds, float(value), norm, far, step_size, shortened)
         if not (far < RUNAWAY and norm < float("inf") and abs(record.value) < float("inf")):
             return "diverged"
@@ -115,7 +114,7 @@ class Watch(Resumable):
             )
             sys.stderr.write(f"\r{line:<100}")
             sys.stderr.flush()
-        if self.callback is not None and self.callback(record):
+        if self.callback is not None and geometry.any(bool(self.callback(record))):
             return "callback"
         return "converged" if converged else None
 
@@ -141,9 +140,9 @@ class Watch(Resumable):
     def _keep_best(self, X: Tensor, value: Tensor, G: Tensor, record: Record, converged: bool) -> None:
         """Compare by the merit function, for which a lower f bought by infeasibility counts nothing."""
         if self._mu is None:
-            self._mu = 1 + 4 * float(torch.linalg.vector_norm(X.mH @ G))
+            self._mu = 1 + 4 * float(torch.linalg.vector_norm(self.problem.geometry.cross(X, G)))
         if self.penalty_weight is None:
-            score = float(merit(X, value.to(X.real.dtype).to(X.device), G, mu=self._mu))
+            score = self.problem.geometry.merit(X, value.to(X.real.dtype).to(X.device), G, self._mu)
         else:
             score = record.value + self.penalty_weight * float(penalty(X))
         if self._best is None or converged or score <= self._best[0]:

@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from distributed import costs
 from distributed.launch import run_on
 from distributed.training import OPTIMIZERS, network
 from distributed.work import VIEWS, small_checks
@@ -28,16 +29,16 @@ def a_row_sharded_step_sends_p_by_p_numbers_whatever_n(found):
         fingerprint, grams, norms = traffic[5000]
         assert [name for name, _ in traffic[5000]] == ["allreduce_"] * 3
         assert (fingerprint[1], grams[1], norms[1]) == (4 * 32, 4 * 2 * 64**2, 8)
+        assert sum(size for _, size in traffic[5000]) == costs.landing_sums(64)
 
 
 def that_is_twenty_times_less_than_gathering(found):
     ranks = len(found)
     for traffic in found if ranks > 1 else []:
         gathered = sum(size for name, size in traffic["gathered"] if name == "all_gather_into_tensor")
-        assert gathered * ranks == 2 * 4 * 5000 * 64
-        # What a rank sends: to r - 1 others its part in a gather, and 2 (r - 1) / r of the whole in a ring all-reduce.
-        sent = 2 * (ranks - 1) / ranks * sum(size for _, size in traffic[5000])
-        assert gathered * (ranks - 1) >= 20 * sent
+        # Each rank sends its own part to r - 1 others.
+        assert gathered * (ranks - 1) == costs.gathering(5000, 64, ranks)
+        assert costs.gathering(5000, 64, ranks) >= 20 * costs.landing(5000, 64, ranks)
 
 
 def all_matrices_of_a_step_share_one_all_reduce_of_grams(found):

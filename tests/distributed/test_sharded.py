@@ -146,6 +146,10 @@ def variance_reduction_knows_nothing_of_ranks(found):
         assert 0 < rank["saga"][1] <= 3 * entries
 
 
+def whole_and_sharded_optimizers_go_on_from_each_others_states(found):
+    assert all(0 <= difference < 1e-13 for rank in found for difference in rank.values())
+
+
 def shards_may_be_copied_too(found):
     assert all((rank is None) == (len(found) != 4) and (rank or 0) < 1e-13 for rank in found)
 
@@ -161,6 +165,7 @@ CLAIMS = {
     "safe_region": [no_gradient_and_no_learning_rate_leave_the_safe_region],
     "views": [every_view_is_stepped_alike_whatever_dimension_is_sharded],
     "variance_reduction": [variance_reduction_knows_nothing_of_ranks],
+    "states_of_others": [whole_and_sharded_optimizers_go_on_from_each_others_states],
     "hybrid": [shards_may_be_copied_too],
     "unsupported": [retractions_and_penalties_refuse_sharded_parameters],
 }

@@ -91,6 +91,7 @@ def small_checks():
         views,
         unsupported,
         variance_reduction,
+        states_of_others,
         hybrid,
     )
     return {check.__name__: check() for check in checks}
@@ -340,6 +341,27 @@ def variance_reduction():
         X.grad.detach().to_local()[0, 0] = float("nan")
     saga.correct_(0)
     found["kept"] = torch.equal(before, whole(saga.state_dict()["means"][0]))
+    return found
+
+
+def states_of_others():
+    """Whole and sharded optimizers go on from each other's state: the largest difference after more steps."""
+    found = {}
+    for name in ("momentum", "adam"):
+        shapes = ((12, 3), (4, 5, 2))
+        kinds = {"whole": torch.nn.Parameter, "sharded": shard}
+        starts_of = [orthonormal(*shape, dtype=torch.float64) for shape in shapes]
+        params = {kind: [make(X.clone()) for X in starts_of] for kind, make in kinds.items()}
+        made = {kind: OPTIMIZERS[name](params[kind]) for kind in kinds}
+        for kind in kinds:
+            train_matrices(params[kind], made[kind], steps=3)
+        crossed = {kind: OPTIMIZERS[name](params[kind]) for kind in kinds}
+        crossed["whole"].load_state_dict(made["sharded"].state_dict())
+        crossed["sharded"].load_state_dict(made["whole"].state_dict())
+        for kind in kinds:
+            train_matrices(params[kind], crossed[kind], steps=3, first=3)
+        pairs = zip(params["whole"], params["sharded"], strict=True)
+        found[name] = max(float((whole(a) - whole(b)).abs().max()) for a, b in pairs)
     return found
 
 

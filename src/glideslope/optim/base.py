@@ -251,6 +251,8 @@ class StiefelOptimizer(torch.optim.Optimizer):
     def _load_constrained(self, param: Tensor, saved: dict[str, Any]) -> None:
         compute_type = torch.float32 if param.dtype in HALF_TYPES else param.dtype
         for name, value in saved.items():
+            if is_sharded(value) and not is_sharded(param):
+                value = value.full_tensor()
             entry = value.to(param.device, copy=True)
             self.state[param][name] = entry.to(compute_type) if value.shape == param.shape else entry
         if param.dtype not in HALF_TYPES:

@@ -104,6 +104,20 @@ def test_no_step_in_blocks_leaves_the_safe_region(extra, p, more, dtype, inside,
     assert len(decisions) == 1
 
 
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize(("n", "p"), [(1, 1), (6, 1), (3, 3), (200, 3)])
+def test_gradients_normal_to_the_manifold_are_charged_for_the_rounding_of_their_tangent_part(rule, n, p):
+    """Computed, that part is rounding alone: no lemma bounds what it does to the distance."""
+    for seed in range(6):
+        for size in (1e7, 1e14, 1e30):
+            X, _ = point(n, p, dtype=torch.float32, radius=0.1 * (seed % 3), seed=seed)
+            S = torch.randn(p, p, generator=torch.Generator().manual_seed(seed))
+            for _ in range(3):
+                outcomes = in_blocks(X, size * X @ (S + S.mT), 1e5, rule, (n // 2,))
+                X = torch.cat([outcome.X for outcome in outcomes], dim=-2)
+                assert exact_distance(X) <= rule.safe_radius + 1e-6
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_gradient_that_is_not_finite_in_one_block_leaves_all_blocks_where_they_are(rule, bad):

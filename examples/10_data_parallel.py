@@ -46,6 +46,7 @@ def train(folder):
         print(f"ranks {ranks}")
         print(f"difference between ranks {max(float((one - weights).abs().max()) for one in everyone):.1e}")
         print(f"distance {gs.orthogonality(model).largest_distance:.1e}", flush=True)
+    dist.barrier()  # none leaves while another still talks to it
     dist.destroy_process_group()
 
 

@@ -62,5 +62,6 @@ def on_this_rank(function, arguments, seconds):
     dist.init_process_group("gloo", timeout=timedelta(seconds=seconds / 2))
     result = function(*arguments)
     faulthandler.cancel_dump_traceback_later()
+    dist.barrier()  # none leaves while another still talks to it
     dist.destroy_process_group()
     return result

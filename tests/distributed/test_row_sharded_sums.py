@@ -40,6 +40,7 @@ def test_minimize_with_rows_on_ranks_finds_what_one_rank_finds(ranks, tmp_path, 
         assert f"run{ranks}.0-of-{ranks}' cannot be read" in damaged
         messages = result["messages"]
         assert f"seed is 0 on rank 0 and 1 on rank {ranks - 1} of the group" in messages["seed"]
+        assert f"the shape of X is (23, 3) on rank 0 and (23, 4) on rank {ranks - 1}" in messages["shape"]
         assert "rows on many ranks need method='landing'" in messages["method"]
         assert "give step_size as a number" in messages["theory"]
         assert "must be finite; got 1 entries" in messages["finite"]

@@ -469,6 +469,7 @@ def minimized(folder):
     rows = distribute_tensor(DATA, over, [Shard(0)], src_data_rank=None)
     found["messages"] = {
         "seed": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), seed=int(odd), step_size=0.1)),
+        "shape": message_of(lambda: gs.minimize(gs.problems.PCA(spread(DATA), 4 if odd else 3))),
         "method": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), method="riemannian")),
         "theory": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), step_size="theory")),
         "finite": message_of(lambda: gs.problems.PCA(spread(bad), 3)),

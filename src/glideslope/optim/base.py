@@ -69,6 +69,8 @@ class StiefelOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._has_sharded:  # before anything moves
+            check_fingerprint(type(self).__name__, self.param_groups, self._gradient_of)
         sharded: list[tuple[Sharded, Group]] = []
         for index, group in enumerate(self.param_groups):
             params = [param for param in group["params"] if self._gradient_of(param) is not None]
@@ -83,8 +85,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
                     bucket.write()
             else:
                 self._step_free(params, [param.grad for param in params], group)
-        if self._has_sharded:
-            check_fingerprint(type(self).__name__, self.param_groups, self._gradient_of)
+        if sharded:
             self._step_sharded(sharded)
         return loss
 

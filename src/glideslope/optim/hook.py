@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -12,11 +11,11 @@ from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.field import without_normal_part
 from glideslope.formulas.orthogonality import per_matrix
 from glideslope.formulas.rounding import zero_where_not_finite_
-from glideslope.formulas.row_blocks import Summed, run_together, tangent_rows
+from glideslope.formulas.row_blocks import Summed, tangent_rows
 from glideslope.optim.base import Group
 from glideslope.optim.bucket import Bucket
-from glideslope.optim.landing import LandingOptimizer, rule_of
-from glideslope.optim.ranks import bundled, check_fingerprint
+from glideslope.optim.landing import LandingOptimizer, rule_of, run_in_bundles
+from glideslope.optim.ranks import check_fingerprint
 from glideslope.optim.sharded import Sharded
 from glideslope.stiefel.sharding import is_sharded, local_part
 from glideslope.stiefel.views import as_matrices, copy_matrices_
@@ -90,8 +89,7 @@ class Landing(LandingOptimizer):
                     self._lend_tangent_gradient(param, group["view"])
         if self._has_sharded:
             check_fingerprint(type(self).__name__, self.param_groups, lambda param: param.grad)
-            groups = [bucket.groups for bucket in sharded]
-            run_together([self._lend_sharded(bucket) for bucket in sharded], partial(bundled, groups=groups))
+            run_in_bundles(sharded, lambda bucket, _: self._lend_sharded(bucket))
 
     def _take_back(self) -> None:
         for param, (given, _, _) in self._lent.items():

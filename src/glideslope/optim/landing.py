@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -35,10 +36,8 @@ class LandingOptimizer(StiefelOptimizer):
         count(bucket, take_step(X, estimate, step_size, rule, out=X, workspace=bucket.workspace, active=active))
 
     def _step_sharded(self, buckets: list[tuple[Sharded, Group]]) -> None:
-        for positions in bundles([bucket.size for bucket, _ in buckets]):
-            together = [buckets[position] for position in positions]
-            groups = [bucket.groups for bucket, _ in together]
-            run_together([self._sharded_step(*one) for one in together], partial(bundled, groups=groups))
+        groups = [group for _, group in buckets]
+        run_in_bundles([bucket for bucket, _ in buckets], lambda bucket, i: self._sharded_step(bucket, groups[i]))
 
     def _sharded_step(self, bucket: Sharded, group: Group) -> Summed[None]:
         bucket.begin()
@@ -62,6 +61,13 @@ class LandingOptimizer(StiefelOptimizer):
     ) -> tuple[Tensor, float | Tensor, Tensor | None]:
         """The gradient estimate, the step size along it, and which matrices may move."""
         raise NotImplementedError
+
+
+def run_in_bundles(buckets: Sequence[Sharded], step_of: Callable[[Sharded, int], Summed[None]]) -> None:
+    """Run the steps of buckets, by bucket and position, with what they sum in as few all-reduces as memory allows."""
+    for positions in bundles([bucket.size for bucket in buckets]):
+        groups = [buckets[i].groups for i in positions]
+        run_together([step_of(buckets[i], i) for i in positions], partial(bundled, groups=groups))
 
 
 def count(bucket: Bucket, outcome: StepOutcome) -> None:

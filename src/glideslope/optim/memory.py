@@ -59,8 +59,9 @@ class GradientMemory:
 
         Those of a DTensor are DTensors, for torch.distributed.checkpoint.
         """
-        memory = [spread(part, param, 1) for part, param in zip(self._memory, self._params, strict=bool(self._memory))]
-        means = [spread(part, param, 0) for part, param in zip(self._means, self._params, strict=bool(self._means))]
+        # Both are empty before they are first used.
+        memory = [spread(part, param, 1) for part, param in zip(self._memory, self._params, strict=False)]
+        means = [spread(part, param, 0) for part, param in zip(self._means, self._params, strict=False)]
         return {"method": type(self).__name__, "memory": memory, "means": means}
 
     def _announce(self) -> None:

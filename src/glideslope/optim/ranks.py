@@ -93,8 +93,9 @@ def check_fingerprint(
 ) -> None:
     """Raise a ValueError on every rank if the options of this step, or what has gradients, differ between ranks.
 
-    One all-reduce of 32 numbers, whatever the ranks are about to do, so that no later one waits for ever: on the CPU
-    where the ranks have a backend there, so that an accelerator is not waited for.
+    One all-reduce of 32 numbers, whatever the ranks are about to do, so that no later one waits for ever: digits h and
+    h², and all ranks have the same where (Σ h)² = r Σ h². It is on the CPU where the ranks have a backend there, so
+    that an accelerator is not waited for.
     """
     import torch.distributed as dist
 
@@ -114,6 +115,6 @@ def check_fingerprint(
             on_host = mesh.device_type == "cpu" or "cpu" in str(dist.get_backend_config(group))
             wire = torch.cat([digits, digits.square()]).to("cpu" if on_host else mesh.device_type)
             dist.all_reduce(wire, group=group)
-            sums, squares = wire[:DIGITS], wire[DIGITS:]
+            sums, squares = wire[:DIGITS].double(), wire[DIGITS:].double()
             if not torch.equal(sums.square(), squares * dist.get_world_size(group)):
                 raise_difference(who, mine, group)

@@ -21,7 +21,7 @@ ROWS_PER_SEED = 1024
 
 
 def ranks_of(problem: Problem, X0: Any) -> ColumnRanks | None:
-    """Where the rows of X are, None if in one place; a ValueError where X0 and the problem do not fit."""
+    """Where the rows of X are, None if in one place; a ValueError where X0, the problem or the ranks do not fit."""
     ranks = problem.rows.ranks if isinstance(problem, RowSum) else None
     if is_sharded(X0) and ranks is None:
         raise ValueError(
@@ -30,6 +30,11 @@ def ranks_of(problem: Problem, X0: Any) -> ColumnRanks | None:
         )
     if X0 is not None and ranks is not None and not is_sharded(X0):
         raise ValueError("the data are a DTensor, so X0 must be one too, placed as Shard(0); or leave it out")
+    if ranks is not None:  # before the first sum, which would wait for ever for a rank with another p
+        shape = problem.shape if X0 is None else tuple(X0.shape)
+        words = {"the shape of X": str(shape), "the number of terms": str(problem.n_terms)}
+        for group in ranks.groups:
+            raise_difference("minimize", words, group)
     return ranks
 
 

@@ -17,7 +17,9 @@ def run_on(ranks, function, *arguments, restarts=0, seconds=SECONDS):
     """Results of function(*arguments) by rank, each in a process with gloo; an error of a rank is raised here."""
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    with tempfile.TemporaryDirectory() as logs, environment(OMP_NUM_THREADS="1"):
+    # Without the second, restarted ranks may read the addresses of dead ones from the store that attempts share.
+    variables = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    with tempfile.TemporaryDirectory() as logs, environment(**variables):
         from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 
         config = LaunchConfig(

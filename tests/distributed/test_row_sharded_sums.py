@@ -12,21 +12,25 @@ from glideslope.solve.sharded import gaussian_rows
 pytestmark = pytest.mark.filterwarnings("default")  # torchrun's own, in this process
 
 
-@pytest.fixture(scope="module")
-def of_one_rank(tmp_path_factory):
+def of_one_rank(folder, ways):
     """The start is drawn in blocks of rows, so it is not that of a matrix in one place: compare with one rank."""
-    return run_on(1, minimized, tmp_path_factory.mktemp("one"))[0]
+    (folder / "one").mkdir()
+    return run_on(1, minimized, folder / "one", ways)[0]
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_minimize_with_rows_on_ranks_finds_what_one_rank_finds(ranks, tmp_path, of_one_rank):
+@pytest.mark.parametrize(
+    ("ranks", "ways"), [(2, ["saga"]), *(pytest.param(r, list(WAYS), marks=pytest.mark.slow) for r in (2, 4))]
+)
+def test_minimize_with_rows_on_ranks_finds_what_one_rank_finds(ranks, ways, tmp_path):
+    one = of_one_rank(tmp_path, ways)
+    assert_one_rank_does_what_one_place_does(one)
     n = DATA.shape[1]
-    found = run_on(ranks, minimized, tmp_path)
+    found = run_on(ranks, minimized, tmp_path, ways)
     for rank, result in enumerate(found):
-        for way in WAYS:
+        for way in ways:
             for name in PROBLEMS:
                 X, value, _, far, reason, steps, local = result[way, name]
-                expected = of_one_rank[way, name]
+                expected = one[way, name]
                 assert (X - expected[0]).norm() <= 1e-10 * expected[0].norm(), (way, name)
                 assert value == pytest.approx(expected[1], rel=1e-11)
                 assert (reason, steps) == expected[4:6]
@@ -34,7 +38,7 @@ def test_minimize_with_rows_on_ranks_finds_what_one_rank_finds(ranks, tmp_path, 
                 size = -(-n // ranks)
                 assert local == (min(size, max(n - rank * size, 0)), 3)
         assert result["many rows"] < 8 * 3000 * 3 / 10  # what is sent is N x p or p x p, far below n x p
-        assert (result["start"] - of_one_rank["start"]).norm() <= 1e-11
+        assert (result["start"] - one["start"]).norm() <= 1e-11
         uninterrupted, again, damaged = result["stopped"]
         assert torch.equal(uninterrupted, again)
         assert f"run{ranks}.0-of-{ranks}' cannot be read" in damaged
@@ -49,12 +53,13 @@ def test_minimize_with_rows_on_ranks_finds_what_one_rank_finds(ranks, tmp_path, 
         assert "X0 must be one too" in messages["plain"]
 
 
-def test_one_rank_with_a_given_start_does_what_one_place_does(of_one_rank):
+def assert_one_rank_does_what_one_place_does(one):
     X0 = gs.random_stiefel(DATA.shape[1], 3, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     whole = gs.minimize(PROBLEMS["pca"](lambda data: data), X0, step_size=0.05, max_epochs=4).X
-    assert (of_one_rank["start"] - whole).norm() <= 1e-12
-    solution = gs.minimize(PROBLEMS["pca"](lambda data: data), **WAYS["auto"])
-    assert of_one_rank["auto", "pca"][1] == pytest.approx(solution.value, rel=1e-6)
+    assert (one["start"] - whole).norm() <= 1e-12
+    if ("auto", "pca") in one:
+        solution = gs.minimize(PROBLEMS["pca"](lambda data: data), **WAYS["auto"])
+        assert one["auto", "pca"][1] == pytest.approx(solution.value, rel=1e-6)
 
 
 def test_the_rows_of_a_random_start_depend_on_their_positions_alone():

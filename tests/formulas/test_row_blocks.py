@@ -108,8 +108,8 @@ def test_no_step_in_blocks_leaves_the_safe_region(extra, p, more, dtype, inside,
 @pytest.mark.parametrize(("n", "p"), [(1, 1), (6, 1), (3, 3), (200, 3)])
 def test_gradients_normal_to_the_manifold_are_charged_for_the_rounding_of_their_tangent_part(rule, n, p):
     """Computed, that part is rounding alone: no lemma bounds what it does to the distance."""
-    for seed in range(6):
-        for size in (1e7, 1e14, 1e30):
+    for seed in range(3):
+        for size in (1e14, 1e30):
             X, _ = point(n, p, dtype=torch.float32, radius=0.1 * (seed % 3), seed=seed)
             S = torch.randn(p, p, generator=torch.Generator().manual_seed(seed))
             for _ in range(3):

@@ -11,6 +11,8 @@ import hashlib
 import json
 import os
 import shutil
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -191,10 +193,8 @@ def wait_for_all() -> None:
 
 
 @contextlib.contextmanager
-def quietly() -> Any:
+def quietly() -> Iterator[None]:
     """Without the warnings of torch.distributed.checkpoint about there being one process, and about its own insides."""
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

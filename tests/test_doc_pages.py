@@ -8,7 +8,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 OPTIMIZERS = sorted((ROOT / "docs" / "optimizers").glob("*.md"))
 PAGES = [
-    *(ROOT / "docs" / f"{name}.md" for name in ("quickstart", "how-to-choose", "training-loops", "minimize")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("quickstart", "how-to-choose", "training-loops", "minimize", "scaling")
+    ),
     *OPTIMIZERS,
 ]
 COMPILER = ("ignore::FutureWarning", "ignore::DeprecationWarning")  # its own modules warn about each other

@@ -101,6 +101,14 @@ def test_saga_finds_the_principal_components_where_minibatches_stay_on_a_plateau
         assert last_number(text, f"distance of {name}") < 1e-9
 
 
+def test_data_parallel_ranks_take_the_same_steps(run):
+    text = run("10_data_parallel.py")
+    assert last_number(text, "ranks") == 2
+    assert last_number(text, "difference between ranks") == 0
+    assert losses(text)[-1] < 0.1
+    assert last_number(text, "distance") < 1e-2
+
+
 def test_every_example_is_tested_here():
     here = Path(__file__).read_text(encoding="utf-8")
     assert [path.name for path in sorted(EXAMPLES.glob("*.py")) if f'"{path.name}"' not in here] == []

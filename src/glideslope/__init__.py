@@ -5,9 +5,27 @@ from importlib.metadata import version
 from types import ModuleType
 
 from glideslope import formulas, theory
-from glideslope.optim import SAGA, SVRG, LandingAdam, LandingSGD, PenaltySGD, RiemannianSGD, attach_landing
+from glideslope.optim import (
+    SAGA,
+    SVRG,
+    LandingAdam,
+    LandingSGD,
+    PenaltySGD,
+    RiemannianSGD,
+    attach_landing,
+    load_checkpoint,
+    save_checkpoint,
+)
 from glideslope.solve import Solution, check_gradient, minimize, problems
-from glideslope.stiefel import orthogonality, orthogonalize_, param_groups, project, project_, random_stiefel
+from glideslope.stiefel import (
+    orthogonality,
+    orthogonalize_,
+    param_groups,
+    project,
+    project_,
+    random_stiefel,
+    shard_placement,
+)
 
 __version__ = version("glideslope")
 
@@ -24,6 +42,7 @@ __all__ = [
     "check_gradient",
     "estimators",
     "formulas",
+    "load_checkpoint",
     "minimize",
     "orthogonality",
     "orthogonalize_",
@@ -32,6 +51,8 @@ __all__ = [
     "project",
     "project_",
     "random_stiefel",
+    "save_checkpoint",
+    "shard_placement",
     "theory",
 ]
 

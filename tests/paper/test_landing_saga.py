@@ -35,7 +35,7 @@ def test_the_saga_direction_averages_to_the_landing_field(kind, batch_size, gene
     memory, mean = source.memory.clone(), source.mean.clone()
     directions = []
     for slot in range(source.n_slots):
-        source.memory, source.mean, source._draws = memory.clone(), mean.clone(), iter([slot])
+        source.memory, source.mean, source._drawn = memory.clone(), mean.clone(), torch.tensor([slot])
         directions.append(landing_field(X, source.gradient(X), 1.0))
     expected = landing_field(X, problem.gradient(X), 1.0)
     torch.testing.assert_close(sum(directions) / len(directions), expected)
@@ -50,7 +50,7 @@ def test_the_saga_direction_is_the_formula_of_section_3_3(generator):
     X = point_at_distance(5, 3, 0.4, generator=generator)
     slots = [int(slot) for slot in source._slots]
     remembered = [torch.outer(A[i], source.memory[i]) for i in range(7)]
-    source._draws = iter([4])
+    source._drawn = torch.tensor([4])
     i = slots[4]
     tangent = [skew(Phi @ X.mT) @ X for Phi in remembered]
     fresh = skew(dense(problem.batch_gradient(X, torch.tensor([i]))) @ X.mT) @ X

@@ -89,7 +89,7 @@ def test_variance_reduction_has_no_bias_after_the_signs_changed(mixed, kind):
         if kind == "saga":
             source.memory, source.mean = memory.clone(), mean.clone()
         source.generator.manual_seed(next(s for s in range(99) if first_number(s) > 0.5))  # no new anchor
-        source._draws = iter([slot])
+        source._drawn = torch.tensor([slot])
         total = total + source.gradient(Z)
     torch.testing.assert_close(total / source.n_slots, problem.gradient(Z))
 

@@ -17,7 +17,7 @@ def enumerated(source, X):
     kept = {name: getattr(source, name).clone() for name in names}
     found = []
     for slot in range(source.n_slots):
-        source._draws = iter([slot])
+        source._drawn = torch.tensor([slot])
         source.generator = torch.Generator().manual_seed(2)  # whose first number keeps the anchor
         found.append(dense(source.gradient(X)).clone())
         for name, value in kept.items():
@@ -37,7 +37,7 @@ def test_a_variance_reduced_gradient_averages_to_the_gradient_with_unequal_slots
         found = enumerated(source, X)
         torch.testing.assert_close(sum(found) / 5, problem.gradient(X))
         assert max((one - problem.gradient(X)).norm() for one in found) > 0.1
-        source._draws = iter([4, 0, 4])
+        source._drawn = torch.tensor([4, 0, 4])
         for _ in range(3):
             source.gradient(stiefel(6, 2, seed=9))  # the memory is now that of several points
 
@@ -78,7 +78,7 @@ def test_sagas_memory_is_the_gradients_of_the_last_visits():
     pair = [make_source("saga", problem, **UNEQUAL) for problem in (rows, general)]
     for source in pair:
         source.start(stiefel(6, 2))
-        source._draws = iter([3, 1, 3])
+        source._drawn = torch.tensor([3, 1, 3])
         for seed in (1, 2, 3):
             source.gradient(stiefel(6, 2, seed=seed))
     assert pair[0].memory.shape == (23, 2)
@@ -106,31 +106,31 @@ def test_minibatches_drawn_at_random_have_no_bias():
     problem = procrustes(N=11)
     source = make_source("minibatch", problem, batch_size=4, sampling="iid", seed=0)
     X = stiefel(8, 3)
-    drawn = torch.cat([next(source._batches) for _ in range(3000)])
+    drawn = torch.cat([source._next_batch() for _ in range(3000)])
     counts = torch.bincount(drawn, minlength=11)
     assert len(counts) == 11
     assert (counts - 12000 / 11).abs().max() < 5 * (12000 / 11) ** 0.5
-    source._batches = iter([torch.tensor([i]) for i in range(11)])
+    source._next_batch = iter([torch.tensor([i]) for i in range(11)]).__next__
     torch.testing.assert_close(sum(dense(source.gradient(X)) for _ in range(11)) / 11, problem.gradient(X))
 
 
 def test_a_shuffle_visits_every_term_once_in_every_pass_in_another_order():
     problem = pca(N=23)
     source = make_source("minibatch", problem, batch_size=5, sampling="shuffle", seed=0)
-    passes = [torch.cat([next(source._batches) for _ in range(5)]) for _ in range(3)]
+    passes = [torch.cat([source._next_batch() for _ in range(5)]) for _ in range(3)]
     assert all(sorted(one.tolist()) == list(range(23)) for one in passes)
     assert not torch.equal(passes[0], passes[1])
     for kind in ("saga", "svrg"):
         source = make_source(kind, problem, batch_size=5, sampling="shuffle", seed=0)
         assert sorted(torch.cat(source._slots).tolist()) == list(range(23))
-        orders = [[next(source._draws) for _ in range(5)] for _ in range(4)]
+        orders = [[source._next_slot() for _ in range(5)] for _ in range(4)]
         assert all(sorted(order) == list(range(5)) for order in orders)
         assert len({tuple(order) for order in orders}) > 1
 
 
 def test_slots_drawn_at_random_are_all_as_likely():
     source = make_source("saga", pca(N=23), **UNEQUAL)
-    counts = torch.bincount(torch.tensor([next(source._draws) for _ in range(5000)]))
+    counts = torch.bincount(torch.tensor([source._next_slot() for _ in range(5000)]))
     assert (counts - 1000).abs().max() < 150
 
 

@@ -65,8 +65,12 @@ def riemannian_gradient(X: Tensor, G: Tensor, *, metric: str = "canonical") -> T
     n, p = X.shape[-2:]
     if metric == "canonical" and n <= SQUARE_GRADIENT_UP_TO * p:
         return skew(G @ X.mH) @ X
-    S = X.mH @ X
-    K, factor = tangent_coefficients(subtract_identity_(S.clone()), X.mH @ G, metric)
+    return tangent_part(X, G, X.mH @ X, X.mH @ G, metric)
+
+
+def tangent_part(X: Tensor, G: Tensor, S: Tensor, C: Tensor, metric: str) -> Tensor:
+    """The Riemannian gradient, or some of its rows, from S = X^H X and C = X^H G."""
+    K, factor = tangent_coefficients(subtract_identity_(S.clone()), C, metric)
     return (X @ K + G @ S) * factor
 
 

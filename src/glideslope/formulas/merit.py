@@ -37,9 +37,13 @@ def merit(X: Tensor, value: Tensor, G: Tensor, *, mu: float) -> Tensor:
     check_matrices(X=X, G=G)
     check_values("value", value, X)
     check_positive(mu=mu)
-    delta = residual(X)
+    return merit_of(residual(X), X.mH @ G, value, mu)
+
+
+def merit_of(delta: Tensor, cross: Tensor, value: Tensor, mu: float) -> Tensor:
+    """The merit function (16) from Δ = X^H X - I and X^H G."""
     # Only the Hermitian part of X^H G has an inner product with the Hermitian residual.
-    return value + (delta.conj() * (delta * (mu / 4) - X.mH @ G / 2)).real.sum(dim=(-2, -1))
+    return value + (delta.conj() * (delta * (mu / 4) - cross / 2)).real.sum(dim=(-2, -1))
 
 
 def merit_gradient(function: Callable[[Tensor], Tensor], X: Tensor, *, mu: float) -> Tensor:

@@ -15,13 +15,13 @@ from torch import Tensor
 from glideslope.formulas.arguments import REAL_TYPE
 
 
-def drift_rate(X: Tensor, metric: str = "canonical") -> float:
-    """The r with ‖sym(X^H T)‖ <= r ‖X^H G‖ for the computed tangent part T.
+def drift_rate(X: Tensor, metric: str = "canonical", *, rows: int | None = None) -> float:
+    """The r with ‖sym(X^H T)‖ <= r ‖X^H G‖ for the computed tangent part T; `rows` is n where X is only a part of it.
 
     Sums of n and p terms lose up to one unit rounding per term: half of that was measured, for columns of one
     repeated value and p <= 16; random columns lose about five units whatever n. The Euclidean T is twice as long.
     """
-    n, p = X.shape[-2:]
+    n, p = X.shape[-2:] if rows is None else (rows, X.shape[-1])
     once = torch.finfo(X.dtype).eps / 2 * (n + p + 8) + 8 * reduced_rounding(X)
     return once if metric == "canonical" else 2 * once
 
@@ -45,14 +45,14 @@ def product_precision() -> str:
 product_precision._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def distance_margin(X: Tensor) -> float:
+def distance_margin(X: Tensor, *, rows: int | None = None) -> float:
     """By how much rounding in a step of length about one can change ‖X^H X - I‖."""
-    return 2 * drift_rate(X) + torch.finfo(X.dtype).eps * math.sqrt(X.shape[-1])
+    return 2 * drift_rate(X, rows=rows) + torch.finfo(X.dtype).eps * math.sqrt(X.shape[-1])
 
 
-def smallest_norm(X: Tensor) -> float:
+def smallest_norm(X: Tensor, *, rows: int | None = None) -> float:
     """The norm of a field below which the squares in it underflow."""
-    return math.sqrt(X.shape[-2] * X.shape[-1] * torch.finfo(X.dtype).tiny)
+    return math.sqrt((X.shape[-2] if rows is None else rows) * X.shape[-1] * torch.finfo(X.dtype).tiny)
 
 
 def overflow_free_norm(M: Tensor) -> Tensor:

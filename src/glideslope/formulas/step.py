@@ -13,22 +13,16 @@ import math
 import torch
 from torch import Tensor
 
-from glideslope.formulas.arguments import HALF_TYPES, REAL_TYPE, check_matrices, check_step_size
+from glideslope.formulas.arguments import HALF_TYPES, check_matrices, check_step_size
 from glideslope.formulas.factored import Factored, add_product_
 from glideslope.formulas.field import tangent_coefficients
 from glideslope.formulas.host import step_on_host
+from glideslope.formulas.length import Weights, choose_length, normal_factor, start_of, weights_of_any
 from glideslope.formulas.measure import Point, measure
-from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, recovery_factor, recovery_weights
-from glideslope.formulas.orthogonality import frobenius, per_matrix, subtract_identity_
-from glideslope.formulas.plan import Plan, admissible_step, plan_step, polar_bound
-from glideslope.formulas.rounding import (
-    distance_margin,
-    overflow_free_norm,
-    smallest_norm,
-    zero_where_not_finite_,
-)
+from glideslope.formulas.orthogonality import frobenius, per_matrix
+from glideslope.formulas.plan import Plan
+from glideslope.formulas.rounding import zero_where_not_finite_
 from glideslope.formulas.rule import StepOutcome, StepRule
-from glideslope.formulas.safeguard import is_outside, largest_quartic_step
 from glideslope.formulas.workspace import Workspace, product
 
 
@@ -117,62 +111,36 @@ def _step_of_all(
 ) -> StepOutcome:
     """The step of every matrix, whatever its case."""
     at = measure(X, G, rule, workspace)
-    reach = rule.reach - min(distance_margin(X), rule.safe_radius / 4)
-    lands = rule.normal_step == "landing"
-    if isinstance(step_size, Tensor):
-        step_size = step_size.to(REAL_TYPE[X.dtype]).clamp(min=0)
-    outside = is_outside(at.distance, rule.safe_radius)
-    plan = plan_step(at.distance, at.size, at.drift, rule, reach, step_size, torch.finfo(X.dtype).tiny)
-    regular = _is_regular(X, at, plan, outside, rule)
+    start = start_of(X, at, rule, step_size)
+    plan, lands = start.plan, rule.normal_step == "landing"
+    regular = _is_regular(X, at, plan, start.outside, rule)
     # Where nothing is rare the field is computed in units of its share, which saves passes over p x p matrices.
     unit: Tensor | float = 1.0
-    share: Tensor | None = None
-    on_residual: Tensor | None = None
-    on_identity: Tensor | None = None
     if regular:
         unit = plan.share if rule.metric == "euclidean" else plan.share / 2
-        on_residual = per_matrix(plan.attraction / unit) if lands else None
+        weights = Weights(None, per_matrix(plan.attraction / unit) if lands else None, None)
     else:
-        share = per_matrix(plan.share.masked_fill(outside, 0))
-        if lands:
-            # Outside, F is X minus its recovered self: I - (α I - β S) = (1 - α + β) I + β Δ; a step of 1 recovers.
-            alpha, beta = recovery_weights(at.Delta, at.distance)
-            on_identity = (1 - alpha + beta).unsqueeze(-1)  # zero inside, where (α, β) = (1.5, 0.5)
-            on_residual = per_matrix(torch.where(outside, beta, plan.attraction))
-    F = _scaled_field(X, G, at, share, on_residual, on_identity, rule, workspace)
-    floor = smallest_norm(X)
-    field_norm = (frobenius(F) * unit).clamp(min=floor)
-    bound: Tensor = admissible_step(plan, at.distance, field_norm, rule, reach)
+        weights = weights_of_any(at, start, rule)
+    F = scaled_field(X, G, at, weights, rule, workspace)
+    field_norm = (frobenius(F) * unit).clamp(min=start.floor)
+    curvature = None
     if rule.safeguard == "exact":
-        slope, field_gram = (F @ X.mH, F @ F.mH) if at.square else (X.mH @ F, F.mH @ F)
-        exact = largest_quartic_step(at.Delta, slope, field_gram, reach, at_least=bound)
-        bound = torch.where(field_norm > 1e4 * floor, torch.maximum(bound, exact), bound)
-        if lands:  # Beyond 1/(2λ) the attraction alone would overshoot the manifold, inside the region as that may be.
-            bound = torch.minimum(bound, 1 / (2 * plan.attraction))
-    if rule.normal_step == "polar":
-        bound = torch.minimum(bound, polar_bound(plan, rule))
-    wanted = step_size * plan.scale
-    step = wanted if rule.safeguard is None else torch.minimum(wanted, bound)
-    shortened = (step < wanted) & outside.logical_not()
-    step = torch.where(outside, 1.0 if lands else 0.0, step)
-    finite = torch.isfinite((step * field_norm).square() + at.distance)
-    finite = finite if active is None else finite & active
-    skipped = finite.logical_not()
-    step = step.masked_fill(skipped, 0)
+        curvature = (F @ X.mH, F @ F.mH) if at.square else (X.mH @ F, F.mH @ F)
+    length = choose_length(at, start, field_norm, curvature, rule, active)
 
     if not regular or not math.isfinite(field_norm.sum().item()):
         zero_where_not_finite_(F)
-    along = per_matrix((step * unit).masked_fill(skipped, 0))
+    along = per_matrix((length.step * unit).masked_fill(length.skipped, 0))
     target = X if lands and out is X else F
     if torch.compiler.is_compiling():  # which knows no out= with strides
         moved = target.copy_(torch.addcmul(X, F, along, value=-1))
     else:
         moved = torch.addcmul(X, F, along, value=-1, out=target)
     if not lands:
-        moved = product(moved, _normal_factor(moved, at.distance, outside, skipped, rule), out=out)
+        moved = product(moved, normal_factor(moved.mH @ moved, start, length, rule), out=out)
     elif out is not None and out is not X:
         moved = out.copy_(moved)
-    return StepOutcome(moved, at.distance, shortened & finite, outside & finite, skipped)
+    return length.outcome(moved)
 
 
 def _is_regular(X: Tensor, at: Point, plan: Plan, outside: Tensor, rule: StepRule) -> bool:
@@ -184,20 +152,14 @@ def _is_regular(X: Tensor, at: Point, plan: Plan, outside: Tensor, rule: StepRul
     return bool((usual | torch.isfinite(at.size).logical_not()).all())
 
 
-def _scaled_field(
-    X: Tensor,
-    G: Tensor | Factored,
-    at: Point,
-    share: Tensor | None,
-    on_residual: Tensor | None,
-    on_identity: Tensor | None,
-    rule: StepRule,
-    workspace: Workspace,
+def scaled_field(
+    X: Tensor, G: Tensor | Factored, at: Point, weights: Weights, rule: StepRule, workspace: Workspace
 ) -> Tensor:
     """The tangent part times `share`, plus X (on_residual Δ + on_identity I) where they are given.
 
-    Without a share the canonical tangent part comes twice as long, as G S - X C^H.
+    Without a share the canonical tangent part comes twice as long, as G S - X C^H. Rows of X and G give those of F.
     """
+    share, on_residual, on_identity = weights
     n, p = X.shape[-2:]
     field = workspace.memory("field", X, n, p)
     coefficient = workspace.memory("coefficient", X, p, p)
@@ -218,20 +180,3 @@ def _scaled_field(
         K_G = torch.mul(at.Delta, share, out=None if torch.compiler.is_compiling() else at.C)
         K_G.diagonal(dim1=-2, dim2=-1).add_(share.squeeze(-1))
     return add_product_(product(X, coefficient, out=field), G, K_G)
-
-
-def _normal_factor(moved: Tensor, distance: Tensor, outside: Tensor, skipped: Tensor, rule: StepRule) -> Tensor:
-    """The p x p factor that brings the moved point back; the recovery's outside, the identity where skipped."""
-    S = moved.mH @ moved
-    Delta = subtract_identity_(S.clone())
-    if rule.normal_step == "polar":
-        factor = inverse_square_root(S, (1 + rule.safe_radius) / 2)
-    else:
-        factor = newton_schulz_factor(S)
-    # Without a safeguard the moved point itself may be beyond what one normal step can mend.
-    if rule.safeguard is None:
-        distance = overflow_free_norm(Delta)
-    beyond = outside | (distance > rule.reach)
-    factor = torch.where(per_matrix(beyond), recovery_factor(Delta, distance), factor)
-    identity = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
-    return torch.where(per_matrix(skipped), identity, factor)

@@ -9,6 +9,7 @@ number of steps.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,6 +46,15 @@ class TrackedLanding:
         self._identity = torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
         self._of: Tensor | None = None
         self._age = 0
+
+    def state(self) -> dict[str, Tensor | int] | None:
+        """The residual of the last iterate and its age in steps; None where it must be computed anew."""
+        return None if self._of is None else {"Delta": self._Delta, "age": self._age}
+
+    def resume(self, X: Tensor, state: dict[str, Any]) -> None:
+        """Go on at X, for which `state` was saved."""
+        self._Delta = self._gram.copy_(state["Delta"])
+        self._age, self._of = state["age"], X
 
     def step(self, X: Tensor, G: Factored, step_size: float) -> tuple[Tensor, bool] | None:
         """The next iterate, in other memory, and whether the step was shortened; None where it must be plain."""

@@ -14,6 +14,9 @@ from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.orthogonality import distance
 from glideslope.optim.bucket import Bucket, InPlace, Stack, Workspaces
 from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis
+from glideslope.optim.ranks import check_agreement, check_fingerprint
+from glideslope.optim.sharded import Sharded, sharded_distances, warn_of_moves
+from glideslope.stiefel.sharding import is_sharded
 from glideslope.stiefel.views import as_matrices, default_view, matrix_shape
 
 Group = dict[str, Any]
@@ -28,6 +31,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
     A subclass says how a bucket of matrices and how a free group take a step.
     """
 
+    _has_sharded = False
     keeps_safe = True
     """Whether the constrained matrices must start, and then stay, in the safe region."""
 
@@ -42,6 +46,13 @@ class StiefelOptimizer(torch.optim.Optimizer):
     @abstractmethod
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         """Move the free parameters that have gradients, as torch's own optimizer would."""
+
+    def _step_sharded(self, buckets: list[tuple[Sharded, Group]]) -> None:
+        """Move matrices that are spread over ranks, all of them together."""
+        raise NotImplementedError
+
+    takes_sharded = False
+    """Whether DTensors may be constrained parameters."""
 
     @abstractmethod
     def _check_options(self, group: Group) -> None:
@@ -58,16 +69,24 @@ class StiefelOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._has_sharded:  # before anything moves
+            check_fingerprint(type(self).__name__, self.param_groups, self._gradient_of)
+        sharded: list[tuple[Sharded, Group]] = []
         for index, group in enumerate(self.param_groups):
             params = [param for param in group["params"] if self._gradient_of(param) is not None]
             if not params:
                 continue
             if group["orthogonal"]:
                 for bucket in self._buckets(index, group, params):
+                    if isinstance(bucket, Sharded):
+                        sharded.append((bucket, group))
+                        continue
                     self._step_bucket(bucket, group)
                     bucket.write()
             else:
                 self._step_free(params, [param.grad for param in params], group)
+        if sharded:
+            self._step_sharded(sharded)
         return loss
 
     def add_param_group(self, param_group: Group) -> None:
@@ -77,6 +96,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
         try:
             self._check_options(group)
             if group["orthogonal"]:
+                self._check_sharded(group)
                 self._check_constrained(group)
         except ValueError:
             self.param_groups.pop()
@@ -102,13 +122,23 @@ class StiefelOptimizer(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._has_sharded = any(g["orthogonal"] and any(map(is_sharded, g["params"])) for g in self.param_groups)
         self._reset_buckets()
 
     def _diagnose(self, name: str, param: Tensor, view: str) -> MatrixDiagnosis:
         state = self.state.get(param, {})
-        point = as_matrices(state.get("master", param.detach()), view)
-        distances = distance(point.float() if point.dtype in HALF_TYPES else point).reshape(-1).tolist()
-        counts = (state[key].tolist() if key in state else [0] * len(distances) for key in COUNTERS)
+        point = state.get("master", param.detach())
+        if is_sharded(param):
+            distances = sharded_distances(point, view)
+        else:
+            point = as_matrices(point, view)
+            distances = distance(point.float() if point.dtype in HALF_TYPES else point).reshape(-1).tolist()
+        counts = (
+            (state[key].full_tensor() if is_sharded(state[key]) else state[key]).tolist()
+            if key in state
+            else [0] * len(distances)
+            for key in COUNTERS
+        )
         return MatrixDiagnosis(name, distances, *counts)
 
     def _gradient_of(self, param: Tensor) -> Tensor | None:
@@ -136,6 +166,9 @@ class StiefelOptimizer(torch.optim.Optimizer):
         buckets: list[Bucket] = []
         view, foreach = group["view"], group["foreach"]
         for param in params:
+            if self._has_sharded and is_sharded(param):
+                buckets.append(Sharded(param, view, self.state[param], self._gradient_of))
+                continue
             n, p = matrix_shape(tuple(param.shape), view)[-2:]
             small = n * p <= STACK_UP_TO if foreach is None else foreach
             own = id(param) if not small else None
@@ -156,6 +189,19 @@ class StiefelOptimizer(torch.optim.Optimizer):
 
     def _index(self, group: Group) -> int:
         return next(i for i, g in enumerate(self.param_groups) if g is group)
+
+    def _check_sharded(self, group: Group) -> None:
+        """Refuse sharded parameters where they cannot be; check that the ranks agree on them before any sum."""
+        who = type(self).__name__
+        found = [(name, param) for name, param in self._named(group) if is_sharded(param)]
+        if found and not self.takes_sharded:
+            raise ValueError(
+                f"{who}: {found[0][0]!r} is a DTensor; sharded matrices are stepped by LandingSGD, LandingAdam and "
+                "attach_landing. Use one of them, or shard with DDP, which leaves parameters whole"
+            )
+        if found:
+            self._has_sharded = True
+            check_agreement(who, self._named(group), group)
 
     def _check_constrained(self, group: Group) -> None:
         who, given = type(self).__name__, group.get("view")
@@ -179,12 +225,17 @@ class StiefelOptimizer(torch.optim.Optimizer):
                 raise ValueError(f"{described}: {error}") from None
             if self.keeps_safe and _has_data(param):
                 self._check_start(described, param, group)
+        if self._has_sharded:
+            warn_of_moves(who, [(name, param) for name, param in self._named(group) if is_sharded(param)], group)
 
     def _check_start(self, described: str, param: Tensor, group: Group) -> None:
-        point = as_matrices(param.detach(), group["view"])
-        wide = point.float() if point.dtype in HALF_TYPES else point
-        worst = distance(wide).max().item() if wide.numel() else 0.0
-        rounding = 4 * torch.finfo(param.dtype).eps * point.shape[-1] ** 0.5
+        if is_sharded(param):
+            worst = max(sharded_distances(param, group["view"]))
+        else:
+            point = as_matrices(param.detach(), group["view"])
+            wide = point.float() if point.dtype in HALF_TYPES else point
+            worst = distance(wide).max().item() if wide.numel() else 0.0
+        rounding = 4 * torch.finfo(param.dtype).eps * matrix_shape(tuple(param.shape), group["view"])[-1] ** 0.5
         radius = self._start_radius(group)
         if not worst <= radius + rounding:
             wide_matrix = param.ndim >= 2 and param.shape[-2] < param.shape[-1]
@@ -201,6 +252,8 @@ class StiefelOptimizer(torch.optim.Optimizer):
     def _load_constrained(self, param: Tensor, saved: dict[str, Any]) -> None:
         compute_type = torch.float32 if param.dtype in HALF_TYPES else param.dtype
         for name, value in saved.items():
+            if is_sharded(value) and not is_sharded(param):
+                value = value.full_tensor()
             entry = value.to(param.device, copy=True)
             self.state[param][name] = entry.to(compute_type) if value.shape == param.shape else entry
         if param.dtype not in HALF_TYPES:

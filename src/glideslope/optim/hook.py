@@ -11,9 +11,13 @@ from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.field import without_normal_part
 from glideslope.formulas.orthogonality import per_matrix
 from glideslope.formulas.rounding import zero_where_not_finite_
+from glideslope.formulas.row_blocks import Summed, tangent_rows
 from glideslope.optim.base import Group
 from glideslope.optim.bucket import Bucket
-from glideslope.optim.landing import LandingOptimizer, rule_of
+from glideslope.optim.landing import LandingOptimizer, rule_of, run_in_bundles
+from glideslope.optim.ranks import check_fingerprint
+from glideslope.optim.sharded import Sharded
+from glideslope.stiefel.sharding import is_sharded, local_part
 from glideslope.stiefel.views import as_matrices, copy_matrices_
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
@@ -76,10 +80,16 @@ class Landing(LandingOptimizer):
 
     @torch.no_grad()
     def _lend(self) -> None:
+        sharded: list[Sharded] = []
         for group in self.param_groups:
             for param in group["params"] if group["orthogonal"] else []:
-                if param.grad is not None:
+                if param.grad is not None and self._has_sharded and is_sharded(param):
+                    sharded.append(Sharded(param, group["view"], {}, lambda param: param.grad))
+                elif param.grad is not None:
                     self._lend_tangent_gradient(param, group["view"])
+        if self._has_sharded:
+            check_fingerprint(type(self).__name__, self.param_groups, lambda param: param.grad)
+            run_in_bundles(sharded, lambda bucket, _: self._lend_sharded(bucket))
 
     def _take_back(self) -> None:
         for param, (given, _, _) in self._lent.items():
@@ -109,10 +119,24 @@ class Landing(LandingOptimizer):
         self._lent[param] = (param.grad, lent, finite)
         param.grad = lent
 
+    def _lend_sharded(self, bucket: Sharded) -> Summed[None]:
+        """The same for a parameter that is spread over ranks."""
+        param, layout = bucket.param, bucket.layout
+        given = layout.local(param.detach())
+        X, G = layout.matrices(given.to(bucket.dtype)), bucket.gradients()
+        finite = torch.isfinite(G.sum(dim=(-2, -1)))
+        clean = zero_where_not_finite_(G.clone())
+        tangent, inactive = yield from tangent_rows(X, clean, finite.logical_not().to(clean.dtype))
+        finite = inactive == 0
+        lent = layout.returned(layout.from_matrices(tangent * per_matrix(finite), given).to(param.dtype))
+        assert param.grad is not None
+        self._lent[param] = (param.grad, lent, finite)
+        param.grad = lent
+
     @torch.no_grad()
     def _land(self) -> None:
         for param in self._constrained():
-            torch.sub(self._before[param], param, out=self._proposed[param])
+            torch.sub(*map(local_part, (self._before[param], param.detach())), out=local_part(self._proposed[param]))
             param.copy_(self._before[param])
         self.step()
         self._take_back()
@@ -127,6 +151,12 @@ class Landing(LandingOptimizer):
             return G, 1.0, None
         finite = torch.cat([self._lent[param][2].reshape(-1) for param in bucket.params])
         return G, 1.0, finite if G.ndim == 3 else finite.squeeze(0)
+
+    def _sharded_estimate(
+        self, bucket: Sharded, X: Tensor, G: Tensor, group: Group
+    ) -> Summed[tuple[Tensor, float | Tensor, Tensor | None]]:
+        yield from ()
+        return G, 1.0, self._lent[bucket.param][2] if bucket.param in self._lent else None
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         pass

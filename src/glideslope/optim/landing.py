@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from glideslope.formulas.rule import StepRule
+from glideslope.formulas.row_blocks import Summed, run_together, squared_norm, step_of_rows, tangent_rows
+from glideslope.formulas.rule import StepOutcome, StepRule
 from glideslope.formulas.step import take_step
 from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
-from glideslope.optim.estimate import adam_moments, heavy_ball
+from glideslope.optim.estimate import adam_moments, add_momentum, finite_part, heavy_ball, update_moments
 from glideslope.optim.free import adamw_step, sgd_step
 from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options, learning_rate
+from glideslope.optim.ranks import bundled, bundles
+from glideslope.optim.sharded import Sharded
 
 LandingOptions = ("attraction", "safe_radius", "metric", "normal_step", "safeguard")
 
@@ -21,22 +26,56 @@ LandingOptions = ("attraction", "safe_radius", "metric", "normal_step", "safegua
 class LandingOptimizer(StiefelOptimizer):
     """Steps of `glideslope.formulas.landing_step` along whatever gradient estimate a subclass makes."""
 
+    takes_sharded = True
+
     def _step_bucket(self, bucket: Bucket, group: Group) -> None:
         X, G = bucket.points(), bucket.gradients()
         G = -G if group["maximize"] else G
         estimate, step_size, active = self._estimate(bucket, X, G, group)
         rule = bucket.rule = rule_of(group, bucket.rule)
-        outcome = take_step(X, estimate, step_size, rule, out=X, workspace=bucket.workspace, active=active)
-        for name in COUNTERS:
-            counter, counted = bucket.numbers(name, torch.int64), getattr(outcome, name)
-            if counted is not False:
-                counter.add_(counted)
+        count(bucket, take_step(X, estimate, step_size, rule, out=X, workspace=bucket.workspace, active=active))
+
+    def _step_sharded(self, buckets: list[tuple[Sharded, Group]]) -> None:
+        groups = [group for _, group in buckets]
+        run_in_bundles([bucket for bucket, _ in buckets], lambda bucket, i: self._sharded_step(bucket, groups[i]))
+
+    def _sharded_step(self, bucket: Sharded, group: Group) -> Summed[None]:
+        bucket.begin()
+        X, G = bucket.points(), bucket.gradients()
+        G = -G if group["maximize"] else G
+        estimate, step_size, active = yield from self._sharded_estimate(bucket, X, G, group)
+        rule = bucket.rule = rule_of(group, bucket.rule)
+        step = step_of_rows(X, estimate, step_size, rule, rows=bucket.rows, out=X, active=active)
+        count(bucket, (yield from step))
+        bucket.write()
+        bucket.begin()
+
+    def _sharded_estimate(
+        self, bucket: Sharded, X: Tensor, G: Tensor, group: Group
+    ) -> Summed[tuple[Tensor, float | Tensor, Tensor | None]]:
+        """What `_estimate` does, of the rows of this rank."""
+        raise NotImplementedError
 
     def _estimate(
         self, bucket: Bucket, X: Tensor, G: Tensor, group: Group
     ) -> tuple[Tensor, float | Tensor, Tensor | None]:
         """The gradient estimate, the step size along it, and which matrices may move."""
         raise NotImplementedError
+
+
+def run_in_bundles(buckets: Sequence[Sharded], step_of: Callable[[Sharded, int], Summed[None]]) -> None:
+    """Run the steps of buckets, by bucket and position, with what they sum in as few all-reduces as memory allows."""
+    for positions in bundles([bucket.size for bucket in buckets]):
+        groups = [buckets[i].groups for i in positions]
+        run_together([step_of(buckets[i], i) for i in positions], partial(bundled, groups=groups))
+
+
+def count(bucket: Bucket, outcome: StepOutcome) -> None:
+    """Add what a step did to the counters of its matrices."""
+    for name in COUNTERS:
+        counter, counted = bucket.numbers(name, torch.int64), getattr(outcome, name)
+        if counted is not False:
+            counter.add_(counted)
 
 
 def rule_of(group: Group, known: StepRule | None = None) -> StepRule:
@@ -125,6 +164,17 @@ class LandingSGD(LandingOptimizer):
         )
         return estimate, learning_rate(group), active
 
+    def _sharded_estimate(
+        self, bucket: Sharded, X: Tensor, G: Tensor, group: Group
+    ) -> Summed[tuple[Tensor, float | Tensor, Tensor | None]]:
+        if not group["momentum"]:  # sums of what is not finite are not finite either
+            return G, learning_rate(group), None
+        clean, active = finite_part(bucket, G)
+        (inactive,) = yield [active.logical_not().double()]
+        active = inactive == 0
+        options = {name: group[name] for name in ("momentum", "dampening", "nesterov")}
+        return add_momentum(bucket, clean, active, **options), learning_rate(group), active
+
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         sgd_step(params, grads, [self.state[param] for param in params], group)
 
@@ -195,6 +245,17 @@ class LandingAdam(LandingOptimizer):
     ) -> tuple[Tensor, float | Tensor, Tensor | None]:
         estimate, active = adam_moments(bucket, X, G, betas=group["betas"], eps=group["eps"])
         return estimate, learning_rate(group) * G.shape[-2] ** 0.5, active
+
+    def _sharded_estimate(
+        self, bucket: Sharded, X: Tensor, G: Tensor, group: Group
+    ) -> Summed[tuple[Tensor, float | Tensor, Tensor | None]]:
+        clean, active = finite_part(bucket, G)
+        tangent, inactive = yield from tangent_rows(X, clean, active.logical_not().to(clean.dtype))
+        (square,) = yield [squared_norm(tangent)]
+        square = square.to(clean.real.dtype)
+        options = {name: group[name] for name in ("betas", "eps")}
+        estimate, active = update_moments(bucket, tangent, inactive == 0, square, bucket.rows, **options)
+        return estimate, learning_rate(group) * bucket.rows**0.5, active
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         adamw_step(params, grads, [self.state[param] for param in params], group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from glideslope.optim.ranks import meshes_of
+from glideslope.stiefel.sharding import is_sharded, local_part, summed
 
 logger = logging.getLogger("glideslope")
 State = dict[str, Any]
@@ -36,7 +40,7 @@ class GradientMemory:
         self._types = [dtype or param.dtype.to_real() for param in self._params]
         wide = [torch.promote_types(param.dtype.to_real(), torch.float32) for param in self._params]
         self._wide = [torch.promote_types(*types) for types in zip(self._types, wide, strict=True)]
-        self._shapes = [(*param.shape, 2) if param.is_complex() else tuple(param.shape) for param in self._params]
+        self._shapes = [tuple(numbers_of(param).shape) for param in self._params]
         self._rows = rows
         self._memory: list[Tensor] = []
         self._means: list[Tensor] = []
@@ -44,15 +48,21 @@ class GradientMemory:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the memory and the mean, known before they are allocated."""
+        """Bytes of the memory and the mean, on this rank, known before they are allocated."""
         return sum(
-            param.numel() * (1 + param.is_complex()) * (self._rows * kept.itemsize + wide.itemsize)
-            for param, kept, wide in zip(self._params, self._types, self._wide, strict=True)
+            math.prod(shape) * (self._rows * kept.itemsize + wide.itemsize)
+            for shape, kept, wide in zip(self._shapes, self._types, self._wide, strict=True)
         )
 
     def state_dict(self) -> State:
-        """The state as a dictionary of numbers, lists and tensors; the tensors are not copied."""
-        return {"method": type(self).__name__, "memory": list(self._memory), "means": list(self._means)}
+        """The state as a dictionary of numbers, lists and tensors; the tensors are not copied.
+
+        Those of a DTensor are DTensors, for torch.distributed.checkpoint.
+        """
+        # Both are empty before they are first used.
+        memory = [spread(part, param, 1) for part, param in zip(self._memory, self._params, strict=False)]
+        means = [spread(part, param, 0) for part, param in zip(self._means, self._params, strict=False)]
+        return {"method": type(self).__name__, "memory": memory, "means": means}
 
     def _announce(self) -> None:
         logger.info("%r: allocated when first used", self)
@@ -74,6 +84,10 @@ class GradientMemory:
 
     def _gradients(self) -> list[tuple[int, Tensor]]:
         """Position and gradient of every parameter that has one."""
+        for param in self._params:
+            grad: Any = param.grad
+            if is_sharded(param) and grad is not None and grad.placements != placements_of(param):
+                param.grad = grad.redistribute(placements=placements_of(param))
         found = [(k, param.grad) for k, param in enumerate(self._params) if param.grad is not None]
         for k, grad in found:
             if grad.layout != torch.strided:
@@ -81,6 +95,18 @@ class GradientMemory:
                     f"{type(self).__name__}: {self._labels[k]} has a gradient of layout {grad.layout}; the memory is "
                     f"dense, so give it dense gradients (sparse=False in nn.Embedding) or leave it out"
                 )
+        return found
+
+    def _finite_on_all_ranks(self, fresh: list[tuple[int, Tensor]]) -> dict[int, Tensor]:
+        """Whether the gradients of the DTensors among the parameters are finite, and so in the memory, on all ranks."""
+        found: dict[int, Tensor] = {}
+        chosen = [(k, grad) for k, grad in fresh if is_sharded(self._params[k])]
+        for mesh in meshes_of(self._params[k] for k, _ in chosen):
+            here = [(k, grad) for k, grad in chosen if meshes_of([self._params[k]]) == [mesh]]
+            bad = [torch.isfinite(numbers_of(grad).to(self._types[k])).all().logical_not() for k, grad in here]
+            groups = tuple(mesh.get_group(dim) for dim in range(mesh.ndim))
+            totals = summed([one.float() for one in bad], groups)
+            found |= {k: total == 0 for (k, _), total in zip(here, totals, strict=True)}
         return found
 
     @contextmanager
@@ -120,13 +146,16 @@ class GradientMemory:
                 raise ValueError(
                     f"{who}: the state has the {kind} of {len(saved)} parameters; this object has {len(self._params)}"
                 )
-            for label, tensor, shape in zip(self._labels, saved, self._shapes, strict=True):
+            shapes = [(*param.shape, 2) if param.is_complex() else tuple(param.shape) for param in self._params]
+            for label, tensor, shape in zip(self._labels, saved, shapes, strict=True):
                 if tuple(tensor.shape) != (*rows, *shape):
                     raise ValueError(
                         f"{who}: the state's {kind} of {label} has shape {tuple(tensor.shape)}; expected "
                         f"{(*rows, *shape)} (real and imaginary parts are a last dimension of 2)"
                     )
         devices = [self._device or param.device for param in self._params]
+        memory = [part_of(tensor, param, 1) for tensor, param in zip(memory, self._params, strict=True)]
+        means = [part_of(tensor, param, 0) for tensor, param in zip(means, self._params, strict=True)]
         own = zip(self._params, self._types, self._wide, devices, memory, means, strict=True)
         copies = [
             (rows.to(device, kept, copy=True), mean.to(param.device, wide, copy=True))
@@ -164,8 +193,8 @@ def is_integer(number: Any, *, least: int) -> bool:
 
 
 def numbers_of(tensor: Tensor) -> Tensor:
-    """The tensor as real numbers: a complex one has real and imaginary parts as a last dimension."""
-    detached = tensor.detach()
+    """What this rank has of a tensor as real numbers: of complex ones real and imaginary parts, the last dimension."""
+    detached = local_part(tensor.detach())
     return torch.view_as_real(detached.resolve_conj()) if tensor.is_complex() else detached
 
 
@@ -173,7 +202,40 @@ def write_(target: Tensor, numbers: Tensor) -> None:
     """Write real numbers into a tensor, in its type and on its device; the inverse of `numbers_of`."""
     if target.is_complex():
         numbers = torch.view_as_complex(numbers.to(target.dtype.to_real()).contiguous())
-    target.copy_(numbers)
+    local_part(target.detach()).copy_(numbers)
+
+
+def placements_of(tensor: Any, shift: int = 0) -> tuple[Any, ...]:
+    """The placements of a DTensor; with `shift` dimensions more in front of its own."""
+    from torch.distributed.tensor import Shard
+
+    moved = [Shard(one.dim + shift) if isinstance(one, Shard) else one for one in tensor.placements]
+    return tuple(moved if shift else tensor.placements)
+
+
+def spread(part: Tensor, param: Any, shift: int) -> Tensor:
+    """A part of this rank as a DTensor placed like the parameter, with `shift` dimensions more in front."""
+    if not is_sharded(param):
+        return part
+    from torch.distributed.tensor import DTensor
+
+    shape = torch.Size((*part.shape[:shift], *param.shape, *(2,) * param.is_complex()))
+    stride = torch.empty(shape, device="meta").stride()
+    placements = placements_of(param, shift)
+    return DTensor.from_local(part, param.device_mesh, placements, run_check=False, shape=shape, stride=stride)
+
+
+def part_of(tensor: Any, param: Any, shift: int) -> Tensor:
+    """The inverse of `spread`; also of a tensor that is whole, or placed in another way."""
+    if not is_sharded(param):
+        whole: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor
+        return whole
+    from torch.distributed.tensor import distribute_tensor
+
+    placements = placements_of(param, shift)
+    if not is_sharded(tensor):
+        tensor = distribute_tensor(tensor, param.device_mesh, placements, src_data_rank=None)
+    return local_part(tensor.redistribute(placements=placements))
 
 
 def readable_bytes(count: int) -> str:

@@ -75,10 +75,12 @@ class SAGA(GradientMemory):
                 for slot in range(self.slots):
                     self._run(partial(gradients, slot))
                     found = dict(self._gradients())
+                    agreed = self._finite_on_all_ranks(list(found.items()))
                     for k, memory in enumerate(self._memory):
                         row = memory.select(0, slot)
                         fresh = numbers_of(found[k]).to(row.device, row.dtype) if k in found else torch.zeros_like(row)
-                        row.copy_(torch.where(torch.isfinite(fresh).all(), fresh, row))
+                        finite = agreed.get(k, torch.isfinite(fresh).all())
+                        row.copy_(torch.where(finite.to(row.device), fresh, row))
                     self._seen.add(slot)
             finally:
                 self._refresh_means()
@@ -92,8 +94,9 @@ class SAGA(GradientMemory):
         found = self._gradients()
         self._allocate()
         reducing = len(self._seen) == self.slots
+        agreed = self._finite_on_all_ranks(found)
         for k, grad in found:
-            estimate = self._estimate(k, int(slot), grad)
+            estimate = self._estimate(k, int(slot), grad, agreed.get(k))
             if reducing:
                 write_(grad, estimate)
         self._seen.add(int(slot))
@@ -131,8 +134,8 @@ class SAGA(GradientMemory):
             "corrections": self._corrections,
         }
 
-    def _estimate(self, k: int, slot: int, grad: Tensor) -> Tensor:
-        """The estimate from a gradient of parameter k, which is then remembered if it is finite."""
+    def _estimate(self, k: int, slot: int, grad: Tensor, agreed: Tensor | None) -> Tensor:
+        """The estimate from a gradient of parameter k, which is then remembered if it is finite, on all ranks."""
         row, share, wide = self._memory[k].select(0, slot), self._shares[slot], self._wide[k]
         mean = self._means[k] = self._means[k].to(grad.device)
         fresh, old = numbers_of(grad).to(wide), row.to(grad.device, wide)
@@ -140,7 +143,7 @@ class SAGA(GradientMemory):
         # The mean follows the memory as it was rounded, so that the expectation stays exact.
         kept = fresh.to(row.dtype).to(wide)
         change = (kept - old).mul_(share)
-        finite = torch.isfinite(change).all()
+        finite = torch.isfinite(change).all() if agreed is None else agreed
         mean.add_(torch.where(finite, change, 0.0))
         row.copy_(torch.where(finite, kept, old))
         return estimate

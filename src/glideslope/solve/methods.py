@@ -9,17 +9,22 @@ from glideslope.formulas.factored import Factored
 from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.orthogonality import penalty_gradient
 from glideslope.formulas.retraction import retract
+from glideslope.formulas.row_blocks import step_of_rows
 from glideslope.formulas.rule import StepRule
 from glideslope.formulas.step import take_step
 from glideslope.formulas.tracked import TrackedLanding, pays
 from glideslope.formulas.workspace import Workspace
+from glideslope.solve.geometry import InRows, Whole
+from glideslope.solve.resume import Resumable, State
 from glideslope.solve.sources import dense
 
 METHODS = ("landing", "riemannian", "penalty")
 
 
-class Method:
+class Method(Resumable):
     """Base of the methods: a step in place, and counts of what happened."""
+
+    kept = ("_shortened",)
 
     def __init__(self, X: Tensor) -> None:
         self._shortened = torch.zeros((), dtype=torch.int64, device=X.device)
@@ -27,6 +32,10 @@ class Method:
     def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> Tensor:
         """The next iterate: X moved in place, or other memory that takes turns with it."""
         raise NotImplementedError
+
+    def resume_at(self, X: Tensor, state: State) -> None:
+        """Take over a state, at the iterate it was saved with."""
+        self.resume(state, X.device)
 
     @property
     def shortened(self) -> int:
@@ -40,16 +49,34 @@ class Landing(Method):
     Args:
         X: The first iterate.
         rule: The step's options.
+        geometry: Where the rows of X are.
     """
 
-    def __init__(self, X: Tensor, rule: StepRule) -> None:
+    def __init__(self, X: Tensor, rule: StepRule, geometry: Whole) -> None:
         super().__init__(X)
-        self.rule = rule
+        self.rule, self.geometry = rule, geometry
         self._workspace = Workspace()
         self._tracked: TrackedLanding | None = None
 
+    def state(self) -> State:
+        """The counts, and what is known of the Gram matrix."""
+        tracked = None if self._tracked is None else self._tracked.state()
+        return super().state() if tracked is None else {**super().state(), "tracked": tracked}
+
+    def resume_at(self, X: Tensor, state: State) -> None:
+        """Take over a state, at the iterate it was saved with."""
+        tracked = state.pop("tracked", None)
+        super().resume_at(X, state)
+        if tracked is not None:
+            self._tracked = TrackedLanding(X, self.rule)
+            self._tracked.resume(X, tracked)
+
     def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> Tensor:
         """A landing step. With b rows and b >= n the gradient itself is cheaper than its factors."""
+        if isinstance(self.geometry, InRows):
+            rows = step_of_rows(X, dense(G), step_size, self.rule, rows=self.geometry.rows, out=X)
+            self._shortened += self.geometry.run(rows).shortened
+            return X
         if isinstance(G, Factored) and len(G.W) >= X.shape[0]:
             G = G.dense()
         if isinstance(G, Factored) and pays(G, X, self.rule):

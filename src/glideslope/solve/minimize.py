@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,16 +11,19 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import METRICS, check_option, check_positive
-from glideslope.formulas.orthogonality import distance
 from glideslope.formulas.retraction import RETRACTIONS
 from glideslope.formulas.rule import StepRule
+from glideslope.solve.checkpoint import Checkpoint
 from glideslope.solve.methods import METHODS, Landing, Method, Penalty, Riemannian
 from glideslope.solve.problem import Problem, as_problem
-from glideslope.solve.run import Budget, Run, Watch
+from glideslope.solve.rows import ColumnRanks
+from glideslope.solve.run import Budget, Run
 from glideslope.solve.search import Search
+from glideslope.solve.sharded import Together, check_arguments, first_rows, ranks_of, spread_rows
 from glideslope.solve.solution import Record, Solution
 from glideslope.solve.sources import SAMPLING, SOURCES, make_source
 from glideslope.solve.step_sizes import StepSize, step_size_of
+from glideslope.solve.watch import Watch
 from glideslope.stiefel.points import random_stiefel
 
 
@@ -48,12 +52,15 @@ def minimize(
     seed: int = 0,
     callback: Callable[[Record], object] | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: int | None = None,
 ) -> Solution:
     r"""Minimise f(X) = (1/N) Σ f_i(X) over matrices with X^H X = I.
 
     Args:
         problem: One of gs.problems, or a torch function of X.
-        X0: First iterate, shape (n, p), torch or NumPy; a random orthonormal matrix unless given.
+        X0: First iterate, shape (n, p), torch or NumPy; a random orthonormal matrix unless given. Where the data are a
+            DTensor with columns on many ranks, X0 and the solution are DTensors with their rows on the same ranks.
         method: "landing", "riemannian" (a retraction in every step) or "penalty" (f + λ N, section 3.4).
         gradient: "full", "minibatch", "saga" or "svrg".
         step_size: A number; a function of the step k = 0, 1, ...; "theory", the bound of the proposition where the
@@ -77,6 +84,9 @@ def minimize(
         seed: Of the random start and of the draws.
         callback: Called with every record; a true result stops the run.
         progress: Show a line of progress on stderr.
+        checkpoint: File to write the state of the run to, and to resume from where it exists: the solution is that of
+            a run without a stop. The one before it is kept beside it.
+        every: Steps between two checkpoints; one a minute unless given.
 
     Returns:
         The best point met, with its value, gradient norm and distance, why the run stopped, what to try next, and
@@ -103,8 +113,9 @@ def minimize(
             f"gradient={gradient!r} needs a sum of terms; a function of X is one term. "
             "Give gs.problems.FiniteSum(function, n_terms) or use gradient='full'"
         )
-    X = first_iterate(problem, X0, seed)
-    check_start(X, method, safe_radius)
+    ranks = ranks_of(problem, X0)
+    X = first_iterate(problem, X0, seed) if ranks is None else first_rows(problem, ranks, X0, seed)
+    check_start(problem.geometry.distance(X), method, safe_radius)
     batch = checked_batch_size(batch_size, problem.n_terms, gradient)
     source = make_source(gradient, problem, batch_size=batch, sampling=sampling, seed=seed)
     steps_per_pass = 1 if gradient == "full" else source.n_slots
@@ -118,7 +129,29 @@ def minimize(
         progress=progress,
     )
     problem.begin()
-    run = Run(X, source, watch, Budget(max_epochs, max_seconds), steps_per_pass)
+    description = {
+        "problem": type(problem).__name__,
+        "terms": problem.n_terms,
+        "shape": tuple(X.shape),
+        "dtype": str(X.dtype),
+        "method": method,
+        "gradient": gradient,
+        "step_size": "a function" if callable(step_size) else str(step_size),
+        "schedule": schedule,
+        "batch_size": batch,
+        "sampling": sampling,
+        "rule": rule.options,
+        "retraction": retraction,
+        "penalty_weight": penalty_weight,
+        "seed": int(seed),
+    }
+    if ranks is not None:
+        called = {"max_epochs": max_epochs, "tolerance": tolerance, "record_every": record_every, "every": every}
+        given = {"callback": callback is not None, "max_seconds": max_seconds is not None, "checkpoint": checkpoint}
+        description |= {"shape": (ranks.n_columns, X.shape[1]), "ranks": ranks.n_ranks}
+        check_arguments(ranks, method, {**description, **called, **given})
+    saved = checkpoint_of(checkpoint, every, description, ranks)
+    run = Run(X, source, watch, Budget(max_epochs, max_seconds), steps_per_pass, saved)
     if step_size == "auto":
         if gradient != "full":
             raise ValueError(
@@ -149,16 +182,29 @@ def minimize(
             attraction=attraction,
             safe_radius=safe_radius,
         )
-        mover: Method = Landing(X, rule)
+        mover: Method = Landing(X, rule, problem.geometry)
         if method == "riemannian":
             mover = Riemannian(X, retraction, metric)
         elif method == "penalty":
             assert penalty_weight is not None
             mover = Penalty(X, penalty_weight)
         solution = run.iterate(mover, step_size_at)
+    if ranks is not None:
+        solution.X = spread_rows(solution.X, ranks)
     if problem.from_numpy or isinstance(X0, np.ndarray):
         solution.X = solution.X.cpu().numpy()
     return solution
+
+
+def checkpoint_of(
+    path: Any, every: int | None, description: dict[str, Any], ranks: ColumnRanks | None
+) -> Checkpoint | None:
+    """Where a run keeps its state, if it does."""
+    if path is not None:
+        return Checkpoint(path, every, description) if ranks is None else Together(path, every, description, ranks)
+    if every is not None:
+        raise ValueError(f"every={every!r} goes with checkpoint, the file to write")
+    return None
 
 
 def first_iterate(problem: Problem, X0: Any, seed: int) -> Tensor:
@@ -184,10 +230,9 @@ def first_iterate(problem: Problem, X0: Any, seed: int) -> Tensor:
     return X.to(problem.device) if problem.device is not None else X
 
 
-def check_start(X: Tensor, method: str, safe_radius: float) -> None:
-    """Raise a ValueError for a start that the method cannot begin from."""
+def check_start(far: float, method: str, safe_radius: float) -> None:
+    """Raise a ValueError for a start at a distance that the method cannot begin from."""
     limit = {"landing": safe_radius, "riemannian": 1e-3, "penalty": float("inf")}[method]
-    far = float(distance(X))
     if far > limit:
         raise ValueError(
             f"X0 is at distance ‖X^H X - I‖ = {far:.2g}, beyond {limit:g}. "

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.factored import Factored
+from glideslope.solve.geometry import InRows, Whole
+from glideslope.solve.resume import Resumable
 from glideslope.solve.rows import Rows
 from glideslope.theory import Constants
 
@@ -22,14 +24,19 @@ class Optimum(NamedTuple):
     value: float
 
 
-class Problem(ABC):
-    """A function f(X) = (1/N) Σ f_i(X) of one n x p matrix."""
+class Problem(Resumable, ABC):
+    """A function f(X) = (1/N) Σ f_i(X) of one n x p matrix.
+
+    What changes in it during a run, and would change its values, is named in `kept`.
+    """
 
     n_terms: int = 1
     shape: tuple[int, int] | None = None
     """(n, p), or None where only X0 knows it."""
     dtype: torch.dtype | None = None
     device: torch.device | None = None
+    geometry: Whole = Whole()
+    """How norms and products of X are computed: where its rows are on many ranks, by sums over them."""
     from_numpy: bool = False
     """Whether the data came as NumPy arrays, so that solutions go back as such."""
 
@@ -144,7 +151,8 @@ class RowSum(Problem):
     A batch of b terms has the gradient A^H φ'(Y) / b of rank b, and SAGA remembers N x p numbers, not N x n x p.
 
     Args:
-        data: One row a_i per term, shape (N, n); torch tensor, NumPy array or memory map.
+        data: One row a_i per term, shape (N, n); torch tensor, NumPy array or memory map; or a DTensor whose columns
+            are on many ranks, and with them the rows of X.
         n_columns: p; None where only X0 knows it.
         name: What to call the data in errors.
         mean: Subtracted from every row, shape (n,).
@@ -160,6 +168,8 @@ class RowSum(Problem):
             raise ValueError(f"the number of columns must be a whole number from 1 to {n}; got {n_columns!r}")
         self.n_terms = len(self.rows)
         self.shape = None if n_columns is None else (n, n_columns)
+        if self.rows.ranks is not None:
+            self.geometry = InRows(self.rows.ranks.groups, n)
         self.dtype, self.device, self.from_numpy = self.rows.dtype, self.rows.device, self.rows.from_numpy
 
     def known_shape(self) -> tuple[int, int]:
@@ -170,7 +180,16 @@ class RowSum(Problem):
 
     def largest_row_norm(self) -> float:
         """Length of the longest row of data."""
+        self.refuse_ranks("the length of its rows")
         return max(float(torch.linalg.vector_norm(A, dim=1).max()) for _, A in self.rows.blocks())
+
+    def refuse_ranks(self, what: str) -> None:
+        """Raise a ValueError if the data are spread over ranks."""
+        if self.rows.ranks is not None:
+            raise ValueError(
+                f"{type(self).__name__} does not know {what} when the columns of its data are on many ranks; "
+                "give step_size as a number"
+            )
 
     @abstractmethod
     def loss(self, Y: Tensor, index: Tensor | slice) -> Tensor:
@@ -192,7 +211,7 @@ class RowSum(Problem):
     def batch_scores(self, X: Tensor, index: Tensor | slice) -> tuple[Tensor, Tensor, Tensor]:
         """Rows A, products Y = A X and derivatives φ'(Y) of some terms."""
         A = self.rows.take(index).to(X.device)
-        Y = A @ X
+        Y = self.geometry.product(A, X)
         return A, Y, self.scores(Y, index)
 
     def batch_gradient(self, X: Tensor, index: Tensor | slice) -> Factored:
@@ -204,7 +223,7 @@ class RowSum(Problem):
         """f(X) by one pass over the data."""
         total = torch.zeros((), dtype=torch.float64)
         for where, A in self.rows.blocks():
-            total += self.loss(A.to(X.device) @ X, where).double().cpu()
+            total += self.loss(self.geometry.product(A.to(X.device), X), where).double().cpu()
         return total / self.n_terms
 
     def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -212,7 +231,7 @@ class RowSum(Problem):
         total, G = torch.zeros((), dtype=torch.float64), torch.zeros_like(X)
         for where, block in self.rows.blocks():
             A = block.to(X.device)
-            Y = A @ X
+            Y = self.geometry.product(A, X)
             total += self.loss(Y, where).double().cpu()
             G.addmm_(A.mH, self.scores(Y, where))
         return total / self.n_terms, self.weigh(G.div_(self.n_terms))

@@ -6,11 +6,13 @@ import copy
 import mmap
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from glideslope.stiefel.sharding import Groups, is_sharded, local_part, summed
 
 # A pass over the data reads blocks of about this many numbers.
 BLOCK_NUMBERS = 2**22
@@ -25,11 +27,38 @@ def as_tensor(array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array))
 
 
+class ColumnRanks(NamedTuple):
+    """The ranks that have the columns of a matrix of data, and so the rows of X."""
+
+    mesh: Any
+    placements: tuple[Any, ...]
+    """Of X: its rows where the columns of the data are."""
+    groups: Groups
+    n_ranks: int
+    n_columns: int
+
+
+def column_ranks(data: Any, name: str) -> ColumnRanks:
+    """Where the columns of a DTensor are; a ValueError if that is not what is spread."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    given, mesh = tuple(data.placements), data.device_mesh
+    if given.count(Shard(1)) != 1 or any(one not in (Shard(1), Replicate()) for one in given):
+        raise ValueError(
+            f"{name} must have its columns spread over the ranks, placed as Shard(1); got {given}. "
+            f"Use {name}.redistribute(placements=[Shard(1)])"
+        )
+    dim = given.index(Shard(1))
+    placements = tuple(Shard(0) if one == Shard(1) else one for one in given)
+    return ColumnRanks(mesh, placements, (mesh.get_group(dim),), mesh.size(dim), int(data.shape[1]))
+
+
 class Rows:
     """The rows of a matrix, read by index or in blocks; NaN and infinity are refused with their first position.
 
     Args:
-        data: Matrix of shape (N, n): a floating or complex torch tensor, or a NumPy array or memory map.
+        data: Matrix of shape (N, n): a floating or complex torch tensor, a DTensor whose columns are on many ranks, or
+            a NumPy array or memory map.
         name: What to call it in errors.
         dtype: float32 or float64, to convert rows to as they are read; None means that of the data.
         checked: The caller sees to it that all entries are finite.
@@ -48,6 +77,9 @@ class Rows:
             raise ValueError(f"{name} must be a torch tensor or a NumPy array; got {type(data).__name__}")
         if data.ndim != 2 or 0 in data.shape:
             raise ValueError(f"{name} must be a matrix, one sample per row; got shape {tuple(data.shape)}")
+        self.ranks: ColumnRanks | None = column_ranks(data, name) if is_sharded(data) else None
+        whole_shape = data.shape
+        data = local_part(data) if self.ranks is not None else data
         if self.from_numpy and not isinstance(data, np.memmap):
             data = as_tensor(data)
         self._map: np.ndarray | None = data if isinstance(data, np.memmap) else None
@@ -59,12 +91,20 @@ class Rows:
                 f"{name} must be float32, float64, complex64 or complex128; got {self.dtype}. "
                 f"Convert it, e.g. {name}.{'astype(np.float32)' if self.from_numpy else 'float()'}"
             )
-        self.shape = (int(data.shape[0]), int(data.shape[1]))
+        self.shape = (int(whole_shape[0]), int(whole_shape[1]))
         self._mapped, self._read = shared_mapping(data), 0
         self._mean: Tensor | None = None
         if not checked:
+            self._refuse_what_is_not_finite(name)
+
+    def _refuse_what_is_not_finite(self, name: str) -> None:
+        if self.ranks is None:
             for where, block in self.blocks():
                 refuse_what_is_not_finite(block, name, where.start)
+            return
+        (bad,) = summed([torch.isfinite(self.take(slice(None))).logical_not().sum()], self.ranks.groups)
+        if bool(bad):
+            raise ValueError(f"{name} must be finite, without NaN or infinity; got {int(bad)} entries that are not")
 
     def centred(self, mean: Tensor) -> Rows:
         """The same rows with a mean, shape (n,), subtracted as they are read."""
@@ -99,7 +139,9 @@ class Rows:
 
     def blocks(self, numbers: int | None = None) -> Iterator[tuple[slice, Tensor]]:
         """All rows in order, in blocks of so many numbers (a few megabytes unless said), each with its slice."""
-        step = max(1, (numbers or BLOCK_NUMBERS) // self.shape[1])
+        # The same on all ranks, which have to go through the blocks together.
+        ranks = 1 if self.ranks is None else self.ranks.n_ranks
+        step = max(1, (numbers or BLOCK_NUMBERS) * ranks // self.shape[1])
         for start in range(0, self.shape[0], step):
             where = slice(start, min(start + step, self.shape[0]))
             yield where, self.take(where)

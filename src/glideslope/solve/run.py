@@ -1,59 +1,21 @@
-"""One run of `minimize`: the loop, its clock, its records, and when it stops."""
+"""One run of `minimize`: the loop, its clock, its checkpoints, and when it stops."""
 
 from __future__ import annotations
 
-import math
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from glideslope.formulas.field import riemannian_gradient
-from glideslope.formulas.merit import merit
-from glideslope.formulas.orthogonality import distance, frobenius, penalty, penalty_gradient
+from glideslope.solve.checkpoint import Checkpoint
 from glideslope.solve.methods import Method
-from glideslope.solve.problem import Problem
 from glideslope.solve.search import Search
-from glideslope.solve.solution import History, Record, Solution
-from glideslope.solve.sources import Full, Minibatch, Source
-
-ADVICE = {
-    "converged": "Gradient norm and distance are within the tolerance.",
-    "max_epochs": "The passes allowed are used up. ",
-    "max_seconds": "The time allowed is used up. ",
-    "callback": "The callback asked to stop.",
-    "interrupted": "Stopped from the keyboard; this is the best point so far. Pass its X as X0 to go on.",
-    "stalled": "No step lowers the function by more than rounding. Try float64, or a larger tolerance.",
-    "diverged": "The iterates were no longer finite or ran away; this is the best point before. "
-    "Try a smaller step_size.",
-}
-
-
-def advice(reason: str, source: Source, schedule_is_constant: bool, n_steps: int, shortened: int) -> str:
-    """What happened in words, and what to try next."""
-    if reason not in ("max_epochs", "max_seconds"):
-        return ADVICE[reason]
-    if 2 * shortened > n_steps:
-        return (
-            f"{ADVICE[reason]}The safeguard shortened {shortened} of {n_steps} steps: they are too long to settle. "
-            "Try a smaller step_size."
-        )
-    if isinstance(source, Minibatch) and schedule_is_constant:
-        return (
-            f"{ADVICE[reason]}With minibatches and a constant step the gradient stays noisy: "
-            "try gradient='saga', or schedule='1/sqrt'."
-        )
-    return f"{ADVICE[reason]}Try a larger {reason}, or another step_size."
-
-
-# Beyond this distance the iterates of the penalty method have run away.
-RUNAWAY = 1e6
-# Records without a lower gradient norm or value after which an automatic search has met the floor of its type.
-STALLED_AFTER = 200
+from glideslope.solve.solution import Solution
+from glideslope.solve.sources import Full, Source
+from glideslope.solve.watch import Watch
 
 Result = TypeVar("Result")
 
@@ -66,118 +28,6 @@ class Budget:
     seconds: float | None
 
 
-@dataclass
-class Watch:
-    """Evaluates iterates, keeps the history and the best point, and says when to stop."""
-
-    problem: Problem
-    penalty_weight: float | None
-    metric: str
-    tolerance: float
-    record_every: int
-    callback: Callable[[Record], object] | None
-    progress: bool
-    history: History = field(default_factory=History)
-    _best: tuple[float, Tensor, Record] | None = None
-    _mu: float | None = None
-    _lowest: tuple[float, float] = (math.inf, math.inf)
-    _since_lowest: int = 0
-
-    def record(
-        self,
-        X: Tensor,
-        known: tuple[Tensor, Tensor] | None,
-        *,
-        step: int,
-        passes: float,
-        seconds: float,
-        step_size: float,
-        shortened: int,
-    ) -> str | None:
-        """Evaluate X and keep the record; the reason to stop, if there is one."""
-        value, G = self.problem.value_and_gradient(X) if known is None else known
-        far = float(distance(X))
-        if self.penalty_weight is None:
-            slope = riemannian_gradient(X, G, metric=self.metric)
-        else:
-            slope = G + self.penalty_weight * penalty_gradient(X)
-        norm = float(frobenius(slope))
-        record = Record(step, passes, seconds, float(value), norm, far, step_size, shortened)
-        if not (far < RUNAWAY and norm < float("inf") and abs(record.value) < float("inf")):
-            return "diverged"
-        feasible = far <= self.tolerance or self.penalty_weight is not None
-        converged = norm <= self.tolerance and feasible
-        self.history.records.append(record)
-        self._keep_best(X, value, G, record, converged)
-        if self.progress:
-            line = (
-                f"step {step}  passes {passes:.1f}  value {record.value:.8g}  gradient {norm:.2e}  distance {far:.2e}"
-            )
-            sys.stderr.write(f"\r{line:<100}")
-            sys.stderr.flush()
-        if self.callback is not None and self.callback(record):
-            return "callback"
-        return "converged" if converged else None
-
-    @property
-    def last_step(self) -> int | None:
-        """The step of the last record."""
-        return self.history[-1].step if len(self.history) else None
-
-    def forget(self) -> None:
-        """Values so far are those of another f: the next record is better than the best before it."""
-        if self._best is not None:
-            self._best = (math.inf, *self._best[1:])
-        self._lowest, self._since_lowest = (math.inf, math.inf), 0
-
-    def stalled(self, resolution: float) -> str | None:
-        """Count the last record; "stalled" where neither gradient norm nor value went lower for a long time."""
-        last, (norm, value) = self.history[-1], self._lowest
-        lower = last.gradient_norm < norm or last.value < value - resolution * abs(last.value)
-        self._lowest = (min(norm, last.gradient_norm), min(value, last.value))
-        self._since_lowest = 0 if lower else self._since_lowest + 1
-        return "stalled" if self._since_lowest > STALLED_AFTER else None
-
-    def _keep_best(self, X: Tensor, value: Tensor, G: Tensor, record: Record, converged: bool) -> None:
-        """Compare by the merit function, for which a lower f bought by infeasibility counts nothing."""
-        if self._mu is None:
-            self._mu = 1 + 4 * float(torch.linalg.vector_norm(X.mH @ G))
-        if self.penalty_weight is None:
-            score = float(merit(X, value.to(X.real.dtype).to(X.device), G, mu=self._mu))
-        else:
-            score = record.value + self.penalty_weight * float(penalty(X))
-        if self._best is None or converged or score <= self._best[0]:
-            self._best = (score, X.clone(), record)
-
-    def solution(self, reason: str, source: Source, seconds: float, n_steps: int, shortened: int) -> Solution:
-        """The best point and the reason."""
-        n_gradients = source.terms_used
-        if self.progress:
-            sys.stderr.write("\n")
-        if self._best is None:
-            if reason == "interrupted":  # before there was anything to return
-                raise KeyboardInterrupt
-            raise ValueError(
-                "f or its gradient is not finite at X0; check the function, e.g. gs.check_gradient(problem)"
-            )
-        _, X, record = self._best
-        return Solution(
-            X=X,
-            value=record.value,
-            gradient_norm=record.gradient_norm,
-            distance=record.distance,
-            converged=reason == "converged",
-            stop_reason=reason,
-            advice=advice(reason, source, len(set(self.history.step_size)) <= 1, n_steps, shortened),
-            n_steps=n_steps,
-            n_gradients=n_gradients,
-            n_passes=n_gradients / self.problem.n_terms,
-            seconds=seconds,
-            n_shortened=shortened,
-            history=self.history,
-        )
-
-
 class Run:
     """The loop over steps.
 
@@ -187,10 +37,20 @@ class Run:
         watch: Evaluates and records.
         budget: When to stop at the latest.
         steps_per_pass: Steps between two calls of `problem.refresh`.
+        checkpoint: Where to resume from and write to, if anywhere.
     """
 
-    def __init__(self, X: Tensor, source: Source, watch: Watch, budget: Budget, steps_per_pass: int) -> None:
+    def __init__(
+        self,
+        X: Tensor,
+        source: Source,
+        watch: Watch,
+        budget: Budget,
+        steps_per_pass: int,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
         self.X, self.source, self.watch, self.budget, self.steps_per_pass = X, source, watch, budget, steps_per_pass
+        self.checkpoint = checkpoint
         self.problem = source.problem
         self.seconds = 0.0
         self.step = 0
@@ -199,9 +59,11 @@ class Run:
         """Steps of a method until a reason to stop comes up."""
         reason, used = None, 0.0
         try:
-            self._timed(self.problem.refresh, self.X)
-            self._timed(self.source.start, self.X)
+            if not self._resumed(method):
+                self._timed(self.problem.refresh, self.X)
+                self._timed(self.source.start, self.X)
             while reason is None:
+                self._save(method)
                 used = float(step_size_at(self.step))
                 reason = self._one(method, used)
         except KeyboardInterrupt:
@@ -240,6 +102,29 @@ class Run:
             self.watch.forget()
         return None
 
+    def _save(self, mover: Method | Search) -> None:
+        """Write a checkpoint where one is due."""
+        if self.checkpoint is not None and self.checkpoint.is_due(self.step):
+            parts = (self.source, self.watch, self.problem, mover)
+            numbers = {"step": self.step, "seconds": self.seconds, "X": self.X}
+            self.checkpoint.write({**numbers, "parts": [part.state() for part in parts]})
+
+    def _resumed(self, mover: Method | Search) -> bool:
+        """Take over the checkpoint if there is one."""
+        state = None if self.checkpoint is None else self.checkpoint.resume()
+        if state is None:
+            return False
+        self.X.copy_(state["X"])
+        self.step, self.seconds = state["step"], state["seconds"]
+        *parts, last = state["parts"]
+        for part, saved in zip((self.source, self.watch, self.problem), parts, strict=True):
+            part.resume(saved, self.X.device)
+        if isinstance(mover, Method):
+            mover.resume_at(self.X, last)
+        else:
+            mover.resume(last, self.X.device)
+        return True
+
     def _move(self, method: Method, G: Tensor | None, step_size: float) -> None:
         self.X = method.step(self.X, self.source.gradient(self.X) if G is None else G, step_size)
 
@@ -254,7 +139,7 @@ class Run:
     def _over(self) -> str | None:
         if self.source.terms_used >= self.budget.passes * self.problem.n_terms:
             return "max_epochs"
-        if self.budget.seconds is not None and self.seconds >= self.budget.seconds:
+        if self.budget.seconds is not None and self.problem.geometry.any(self.seconds >= self.budget.seconds):
             return "max_seconds"
         return None
 
@@ -273,10 +158,12 @@ class Run:
         """Steps of an automatic search until a reason to stop comes up."""
         reason, moved, known = None, True, None
         try:
-            self._timed(self.problem.refresh, self.X)
-            self._timed(search.start, self.X)
+            if not self._resumed(search):
+                self._timed(self.problem.refresh, self.X)
+                self._timed(search.start, self.X)
             while reason is None:
                 self.X = search.at.X
+                self._save(search)
                 known = (torch.as_tensor(search.at.f, dtype=torch.float64), search.at.G)
                 self.source.terms_used = search.evaluations * self.problem.n_terms
                 reason = self._over() or (None if moved else "stalled")

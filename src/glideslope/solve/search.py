@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_iterations, newton_schulz_radius
 from glideslope.formulas.orthogonality import frobenius, penalty, penalty_gradient, subtract_identity_
 from glideslope.solve.methods import retracted
 from glideslope.solve.problem import Problem
+from glideslope.solve.resume import Resumable, State, on_device
 
 SUFFICIENT_DECREASE = 1e-4
 # Weight of the past in the reference value of Zhang and Hager: 0 is monotone, 1 the mean of all values.
@@ -40,7 +40,7 @@ class Evaluation:
     """Re<G, T>, the rate at which f falls along -T."""
 
 
-class Search:
+class Search(Resumable):
     """Barzilai-Borwein with a non-monotone Armijo test.
 
     Args:
@@ -65,6 +65,7 @@ class Search:
         penalty_weight: float | None,
     ) -> None:
         self.problem, self.method, self.metric = problem, method, metric
+        self.geometry = problem.geometry
         self.retraction, self.penalty_weight = retraction, penalty_weight
         self.reach = newton_schulz_radius(safe_radius)
         self.evaluations, self.step_size = 0, 0.0
@@ -72,14 +73,24 @@ class Search:
         self.resolution = 10 * torch.finfo(X.dtype).eps
 
     at: Evaluation
+    kept = ("evaluations", "step_size", "reference", "mu", "_weight", "_odd")
+
+    def state(self) -> State:
+        """The point, and what the next step remembers of those before it."""
+        return {**super().state(), "at": dict(vars(self.at))}
+
+    def resume(self, state: State, device: torch.device) -> None:
+        """Take over a state."""
+        self.at = Evaluation(**on_device(state.pop("at"), device))
+        super().resume(state, device)
 
     def start(self, X: Tensor) -> None:
         """Evaluate f at X, or at the orthonormal matrix nearest to it, and begin; or begin again with another f."""
-        self.at = self._evaluate(X if self.method == "penalty" else land(X, X.mH @ X)[0])
+        self.at = self._evaluate(X if self.method == "penalty" else land(X, self.geometry.gram(X))[0])
         self.step_size = 0.0
         self.reference, self._weight, self._odd = self.at.value, 1.0, False
         # μ of the merit function must outweigh the curvature of the constraint, ‖sym(X^H G)‖.
-        self.mu = float(torch.linalg.vector_norm(X.mH @ self.at.G)) / X.shape[-1] ** 0.5
+        self.mu = float(torch.linalg.vector_norm(self.geometry.cross(X, self.at.G))) / X.shape[-1] ** 0.5
 
     def _evaluate(self, X: Tensor) -> Evaluation:
         value, G = self.problem.value_and_gradient(X)
@@ -90,8 +101,8 @@ class Search:
             penalised = f + self.penalty_weight * float(penalty(X))
             T = G + self.penalty_weight * penalty_gradient(X)
             return Evaluation(X, f, penalised, G, T, float(frobenius(T)) ** 2)
-        T = riemannian_gradient(X, G, metric=self.metric)
-        return Evaluation(X, f, f, G, T, float(torch.sum((G.conj() * T).real)))
+        T = self.geometry.tangent(X, G, self.metric)
+        return Evaluation(X, f, f, G, T, self.geometry.inner(G, T))
 
     def _move(self, step_size: float) -> tuple[Tensor, float]:
         """The next iterate, and the penalty N(Y) of the point before its normal step."""
@@ -101,7 +112,7 @@ class Search:
         Y = torch.sub(X, T, alpha=step_size)
         if self.method == "penalty":
             return Y, 0.0
-        X, far = land(Y, Y.mH @ Y)
+        X, far = land(Y, self.geometry.gram(Y))
         return X, far**2 / 4
 
     def _longest(self, norm: float) -> float:
@@ -110,7 +121,7 @@ class Search:
 
     def step(self) -> bool:
         """Move to a point that passes the test; False where none does, because rounding hides any decrease."""
-        at, norm = self.at, float(frobenius(self.at.T))
+        at, norm = self.at, self.geometry.norm(self.at.T)
         longest = self._longest(norm)
         step_size = min(self.step_size or 0.1 / max(norm, 1e-300), longest)
         for _ in range(MOST_TRIALS):
@@ -130,8 +141,8 @@ class Search:
     def _accept(self, trial: Evaluation, step_size: float) -> None:
         at = self.at
         s, y = trial.X - at.X, trial.T - at.T
-        along = abs(float(torch.sum((s.conj() * y).real)))
-        numbers = (float(frobenius(s)) ** 2, along) if self._odd else (along, float(frobenius(y)) ** 2)
+        along, norm = abs(self.geometry.inner(s, y)), self.geometry.norm
+        numbers = (norm(s) ** 2, along) if self._odd else (along, norm(y) ** 2)
         self._odd = not self._odd
         self.step_size = numbers[0] / numbers[1] if min(numbers) > 0 else step_size
         weight = MEMORY * self._weight + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from glideslope.formulas.factored import Factored
 from glideslope.solve.problem import Problem, RowSum
+from glideslope.solve.resume import Resumable
 
 SOURCES = ("full", "minibatch", "saga", "svrg")
 SAMPLING = ("iid", "shuffle")
@@ -17,7 +17,7 @@ SAMPLING = ("iid", "shuffle")
 PASSES_BETWEEN_MEANS = 10
 
 
-class Source:
+class Source(Resumable):
     """Base of the gradient sources.
 
     Args:
@@ -28,6 +28,7 @@ class Source:
     """
 
     batches_are_fixed = True
+    kept: tuple[str, ...] = ("generator", "terms_used", "_drawn")
 
     def __init__(self, problem: Problem, batch_size: int, sampling: str, seed: int) -> None:
         self.problem, self.batch_size, self.sampling = problem, batch_size, sampling
@@ -37,7 +38,7 @@ class Source:
         self._slots: list[Tensor] = []
         if self.batches_are_fixed:
             self._slots = list(torch.split(self._permutation(problem.n_terms), batch_size))
-        self._draws = self._draw()
+        self._drawn = torch.empty(0, dtype=torch.int64)
 
     def start(self, X: Tensor) -> None:
         """Prepare at the first iterate."""
@@ -52,13 +53,14 @@ class Source:
     def _permutation(self, length: int) -> Tensor:
         return torch.randperm(length, generator=self.generator)
 
-    def _draw(self) -> Iterator[int]:
-        """Numbers of slots without end."""
-        while True:
-            if self.sampling == "iid":
-                yield from torch.randint(self.n_slots, (1024,), generator=self.generator).tolist()
-            else:
-                yield from self._permutation(self.n_slots).tolist()
+    def _next_slot(self) -> int:
+        """The next slot of the sampling, of which many are drawn at a time."""
+        if not len(self._drawn):
+            iid = self.sampling == "iid"
+            drawn = torch.randint(self.n_slots, (1024,), generator=self.generator) if iid else None
+            self._drawn = self._permutation(self.n_slots) if drawn is None else drawn
+        slot, self._drawn = int(self._drawn[0]), self._drawn[1:]
+        return slot
 
     def _weight(self, slot: int) -> float:
         """S N_s / N: what makes a uniformly drawn one of S slots with N_s terms an estimate without bias."""
@@ -83,20 +85,18 @@ class Minibatch(Source):
 
     batches_are_fixed = False
 
-    def __init__(self, problem: Problem, batch_size: int, sampling: str, seed: int) -> None:
-        super().__init__(problem, batch_size, sampling, seed)
-        self._batches = self._index()
-
-    def _index(self) -> Iterator[Tensor]:
-        while True:
-            if self.sampling == "iid":
-                yield torch.randint(self.problem.n_terms, (self.batch_size,), generator=self.generator)
-            else:
-                yield from torch.split(self._permutation(self.problem.n_terms), self.batch_size)
+    def _next_batch(self) -> Tensor:
+        """The terms of the next batch."""
+        if self.sampling == "iid":
+            return torch.randint(self.problem.n_terms, (self.batch_size,), generator=self.generator)
+        if not len(self._drawn):
+            self._drawn = self._permutation(self.problem.n_terms)
+        index, self._drawn = self._drawn[: self.batch_size], self._drawn[self.batch_size :]
+        return index
 
     def gradient(self, X: Tensor) -> Tensor | Factored:
         """The mean gradient of the next batch."""
-        index = next(self._batches)
+        index = self._next_batch()
         self.terms_used += len(index)
         return self.problem.batch_gradient(X, on(X, index))
 
@@ -107,6 +107,8 @@ class SAGA(Source):
     For terms φ(a_i X) the memory is the N x p derivatives of φ; otherwise one n x p gradient per slot.
     """
 
+    kept = (*Source.kept, "memory", "mean", "_since_mean")
+
     def start(self, X: Tensor) -> None:
         """Fill the memory at X."""
         problem = self.problem
@@ -115,7 +117,7 @@ class SAGA(Source):
         if isinstance(problem, RowSum):
             self.memory = torch.empty((problem.n_terms, X.shape[1]), dtype=X.dtype, device=X.device)
             for where, block in problem.rows.blocks():
-                self.memory[where] = problem.scores(block.to(X.device) @ X, where)
+                self.memory[where] = problem.scores(problem.geometry.product(block.to(X.device), X), where)
             self._recompute_mean(X)
             return
         self.memory = torch.stack([dense(problem.batch_gradient(X, on(X, index))) for index in self._slots])
@@ -139,7 +141,7 @@ class SAGA(Source):
 
     def gradient(self, X: Tensor) -> Tensor:
         """The variance-reduced gradient of the next slot, whose memory becomes its gradient at X."""
-        slot = next(self._draws)
+        slot = self._next_slot()
         index = on(X, self._slots[slot])
         self.terms_used += len(index)
         self._since_mean += 1
@@ -165,6 +167,8 @@ class SAGA(Source):
 class SVRG(Source):
     """Loopless SVRG: g_s(X) - g_s(Z) + ∇f(Z), the anchor Z replaced by X with probability 1/S in every step."""
 
+    kept = (*Source.kept, "anchor", "anchor_gradient")
+
     def start(self, X: Tensor) -> None:
         """Anchor at X: one pass over the data."""
         self.terms_used += self.problem.n_terms
@@ -179,7 +183,7 @@ class SVRG(Source):
         """The variance-reduced gradient of the next slot."""
         if float(torch.rand((), generator=self.generator)) * self.n_slots < 1:
             self.start(X)
-        slot = next(self._draws)
+        slot = self._next_slot()
         index = on(X, self._slots[slot])
         self.terms_used += 2 * len(index)
         problem = self.problem
@@ -187,7 +191,7 @@ class SVRG(Source):
             change = dense(problem.batch_gradient(X, index)) - dense(problem.batch_gradient(self.anchor, index))
             return torch.add(self.anchor_gradient, change, alpha=self._weight(slot))
         A, _, fresh = problem.batch_scores(X, index)
-        change = problem.weigh(fresh - problem.scores(A @ self.anchor, index))
+        change = problem.weigh(fresh - problem.scores(problem.geometry.product(A, self.anchor), index))
         return torch.addmm(self.anchor_gradient, A.mH, change, alpha=self.n_slots / problem.n_terms)
 
 

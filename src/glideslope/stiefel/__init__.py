@@ -3,6 +3,7 @@
 from glideslope.stiefel.models import orthogonalize_, param_groups, project_
 from glideslope.stiefel.points import project, random_stiefel
 from glideslope.stiefel.report import OrthogonalityReport, OrthogonalityRow, orthogonality
+from glideslope.stiefel.sharding import shard_placement
 from glideslope.stiefel.views import as_matrices, copy_matrices_, default_view, matrix_shape
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "project",
     "project_",
     "random_stiefel",
+    "shard_placement",
 ]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from glideslope.stiefel.marks import mark_, marked, matching, named
 from glideslope.stiefel.points import project
 from glideslope.stiefel.selection import Select, select_weights
+from glideslope.stiefel.sharding import is_sharded, project_sharded_
 from glideslope.stiefel.views import as_matrices, copy_matrices_
 
 RESERVED = ("params", "orthogonal", "view")
@@ -54,6 +55,9 @@ def project_(model: nn.Module) -> list[str]:
 @torch.no_grad()
 def project_parameter_(parameter: Tensor, view: str) -> None:
     """Replace one parameter by the nearest orthonormal one, in its own storage."""
+    if is_sharded(parameter):
+        project_sharded_(parameter, view)
+        return
     copy_matrices_(parameter, project(as_matrices(parameter, view)), view)
 
 

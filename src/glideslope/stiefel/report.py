@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from glideslope.formulas.orthogonality import distance
+from glideslope.formulas.orthogonality import distance, frobenius, subtract_identity_
 from glideslope.stiefel.marks import marked
-from glideslope.stiefel.views import as_matrices
+from glideslope.stiefel.sharding import all_matrices, is_sharded, sharded_gram
+from glideslope.stiefel.views import as_matrices, matrix_shape
 
 HEADINGS = ("name", "matrix", "view", "count", "distance", "smallest", "largest")
 LEFT_ALIGNED = ("name", "view", "orthonormal")
@@ -136,7 +137,9 @@ def view_of_tensor(name: str, tensor: object) -> str | None:
 
 @torch.no_grad()
 def measure(name: str, tensor: Tensor, view: str) -> OrthogonalityRow:
-    """Row of one tensor."""
+    """Row of one tensor; of a DTensor by p x p sums, to be called on all ranks."""
+    if is_sharded(tensor):
+        return measure_sharded(name, tensor, view)
     # On the CPU: not every device has float64.
     wide = tensor.to(device="cpu", dtype=torch.complex128 if tensor.is_complex() else torch.float64)
     X = as_matrices(wide, view)
@@ -146,4 +149,18 @@ def measure(name: str, tensor: Tensor, view: str) -> OrthogonalityRow:
         return OrthogonalityRow(name, (n, p), view, count, math.nan, math.nan, math.nan)
     singular_values = torch.linalg.svdvals(X)
     worst = (distance(X).max(), singular_values.min(), singular_values.max())
+    return OrthogonalityRow(name, (n, p), view, count, *(number.item() for number in worst))
+
+
+def measure_sharded(name: str, tensor: Tensor, view: str) -> OrthogonalityRow:
+    """Row of one DTensor: singular values as roots of the eigenvalues of the Gram matrix, exact to 1e-16 near one."""
+    *batch, n, p = matrix_shape(tensor.shape, view)
+    count = batch[0] if batch else 1
+    layout, _, gram = sharded_gram(tensor, view)
+    far = all_matrices(layout, frobenius(subtract_identity_(gram.clone())), count)
+    if not bool(torch.isfinite(far).all()):
+        return OrthogonalityRow(name, (n, p), view, count, math.nan, math.nan, math.nan)
+    eigenvalues = torch.linalg.eigvalsh(gram).clamp(min=0).sqrt()
+    smallest, largest = (all_matrices(layout, eigenvalues[..., end], count) for end in (0, -1))
+    worst = (far.max(), smallest.min(), largest.max())
     return OrthogonalityRow(name, (n, p), view, count, *(number.item() for number in worst))

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from glideslope.stiefel.marks import Place, matching, places, qualified
+from glideslope.stiefel.sharding import is_finite
 from glideslope.stiefel.views import default_view, matrix_shape
 
 Predicate: TypeAlias = Callable[[str, nn.Parameter, nn.Module], "bool | str"]
@@ -160,7 +161,7 @@ def refusal(parameter: nn.Parameter, view: str | None) -> str | None:
         matrix_shape(parameter.shape, view)
     except ValueError as error:
         return f"does not fit: {error}"
-    return None if bool(torch.isfinite(parameter).all()) else "has infinite or NaN entries"
+    return None if is_finite(parameter) else "has infinite or NaN entries"
 
 
 def is_lazy(parameter: nn.Parameter) -> bool:

@@ -33,6 +33,8 @@ class ICA(RowSum):
             are sub-Gaussian, decided anew before the first step and after every pass over the data.
     """
 
+    kept = ("signs",)
+
     def __init__(self, data: Any, n_components: int | None = None, *, score: str = "logcosh") -> None:
         check_option("score", score, SCORES)
         width = data.shape[1] if n_components is None and getattr(data, "ndim", 0) == 2 else n_components
@@ -60,7 +62,7 @@ class ICA(RowSum):
             return False
         moments = torch.zeros((3, X.shape[1]), dtype=X.dtype, device=X.device)
         for _, block in self.rows.blocks():
-            Y = block.to(X.device) @ X
+            Y = self.geometry.product(block.to(X.device), X)
             tanh = torch.tanh(Y)
             moments += torch.stack([Y.square().sum(0), (1 - tanh.square()).sum(0), (Y * tanh).sum(0)])
         square, slope, product = moments / self.n_terms
@@ -72,6 +74,7 @@ class ICA(RowSum):
 
         |tanh| <= 1, its derivative is at most 1 and its second derivative at most 4/(3 sqrt 3).
         """
+        self.refuse_ranks("its constants")
         _, p = self.known_shape()
         if each_term:
             first = self.largest_row_norm()

@@ -24,6 +24,8 @@ class PCA(RowSum):
         mean: Mean of the samples, shape (n,), subtracted as they are read; None if they are centred.
     """
 
+    kept = ("_passes",)
+
     def __init__(self, data: Any, n_components: int | None = None, *, mean: Tensor | None = None) -> None:
         super().__init__(data, n_components, mean=mean)
         self._passes = 0
@@ -57,10 +59,11 @@ class PCA(RowSum):
 
     def _covariance_pays(self, X: Tensor) -> bool:
         n, p = X.shape
-        return n <= min(LARGEST_COVARIANCE, self.n_terms) and self._passes > n / (2 * p)
+        return self.rows.ranks is None and n <= min(LARGEST_COVARIANCE, self.n_terms) and self._passes > n / (2 * p)
 
     def covariance(self) -> Tensor:
         """A^H A / N, shape (n, n), in the data's type."""
+        self.refuse_ranks("its covariance")
         n = self.rows.shape[1]
         total = torch.zeros((n, n), dtype=self.dtype, device=self.device)
         for _, A in self.rows.blocks():
@@ -69,6 +72,7 @@ class PCA(RowSum):
 
     def optimum(self) -> Optimum:
         """The leading eigenvectors of the covariance and f there, from a float64 decomposition. Cost O(n³)."""
+        self.refuse_ranks("its optimum")
         n, p = self.known_shape()
         wide = torch.complex128 if self.dtype in (torch.complex64, torch.complex128) else torch.float64
         total = torch.zeros((n, n), dtype=wide, device=self.device)

@@ -41,6 +41,7 @@ class Procrustes(RowSum):
 
     def normal_equations(self) -> tuple[Tensor, Tensor, float]:
         """A^H A / N, A^H B / N and ‖B‖² / N."""
+        self.refuse_ranks("its normal equations")
         if self._normal is None:
             n, p = self.known_shape()
             square = torch.zeros((n, n), dtype=self.dtype, device=self.device)

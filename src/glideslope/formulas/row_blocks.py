@@ -1,0 +1,126 @@
+"""A landing step of a matrix whose rows are in several places: p x p matrices and norms are summed over the places.
+
+With X and G in blocks of rows, X^H X and X^H G are sums over the blocks, the field of a block needs nothing of the
+others, and its norm is one more sum. So a step is a generator: it yields the terms of its own block, is sent their
+sums over all blocks, and ends with the new block. Whoever runs it knows how to sum. All decisions follow from sums
+alone, so all places come to the same ones; which sums are asked for depends on the rule and never on data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.arguments import REAL_TYPE
+from glideslope.formulas.field import sym, tangent_part
+from glideslope.formulas.length import choose_length, normal_factor, start_of, weights_of_any
+from glideslope.formulas.measure import Point
+from glideslope.formulas.orthogonality import frobenius, per_matrix, subtract_identity_
+from glideslope.formulas.rounding import drift_rate, overflow_free_norm, zero_where_not_finite_
+from glideslope.formulas.rule import StepOutcome, StepRule
+from glideslope.formulas.step import scaled_field
+from glideslope.formulas.workspace import Workspace, gram_product, product
+
+Result = TypeVar("Result")
+# Yields the terms of one block of rows, and is sent their sums over all blocks.
+Summed = Generator[list[Tensor], list[Tensor], Result]
+
+
+def step_of_rows(
+    X: Tensor,
+    G: Tensor,
+    step_size: float | Tensor,
+    rule: StepRule,
+    *,
+    rows: int,
+    out: Tensor | None = None,
+    active: Tensor | None = None,
+) -> Summed[StepOutcome]:
+    """`take_step` of one block of rows: two sums, of 2 p² numbers and of one, per matrix.
+
+    "newton-schulz" and "polar" sum p² numbers more, the exact safeguard 2 p² more. Every block of rows may be empty.
+
+    Args:
+        X: Rows of the iterates, (block, p) or (batch, block, p).
+        G: The same rows of the gradients.
+        step_size: η.
+        rule: The step's options.
+        rows: n, the rows of all blocks.
+        out: Where to write the new rows; may be X. Default: new memory.
+        active: Which matrices may move, the same in every place; None for all.
+    """
+    workspace = Workspace()
+    gram, cross = yield [gram_product(X, out=_empty_gram(X)), product(X.mH, G, out=None)]
+    Delta = subtract_identity_(gram)
+    distance, size = overflow_free_norm(Delta), overflow_free_norm(cross)
+    at = Point(Delta, cross, distance, size, size * drift_rate(X, rule.metric, rows=rows), square=False)
+    start = start_of(X, at, rule, step_size, rows=rows)
+    F = scaled_field(X, G, at, weights_of_any(at, start, rule), rule, workspace)
+    terms = [squared_norm(F)]
+    if rule.safeguard == "exact":
+        terms += [X.mH @ F, F.mH @ F]
+    square, *curvature = yield terms
+    field_norm = square.sqrt().to(REAL_TYPE[X.dtype]).clamp(min=start.floor)
+    slope_and_gram = (curvature[0], curvature[1]) if curvature else None
+    length = choose_length(at, start, field_norm, slope_and_gram, rule, active)
+    zero_where_not_finite_(F)
+    lands = rule.normal_step == "landing"
+    moved = torch.addcmul(X, F, per_matrix(length.step), value=-1, out=X if lands and out is X else F)
+    if not lands:
+        (gram,) = yield [product(moved.mH, moved, out=None)]
+        moved = product(moved, normal_factor(gram, start, length, rule), out=out)
+    elif out is not None and out is not X:
+        moved = out.copy_(moved)
+    return length.outcome(moved)
+
+
+def tangent_rows(X: Tensor, G: Tensor, count: Tensor) -> Summed[tuple[Tensor, Tensor]]:
+    """`without_normal_part` of one block of rows, G - X sym(X^H G), and the sum of a count: p² numbers and those."""
+    cross, total = yield [product(X.mH, G, out=None), count]
+    return G - X @ sym(cross), total
+
+
+def riemannian_rows(X: Tensor, G: Tensor, metric: str) -> Summed[Tensor]:
+    """`riemannian_gradient` of one block of rows: one sum of 2 p² numbers."""
+    gram, cross = yield [product(X.mH, X, out=None), product(X.mH, G, out=None)]
+    return tangent_part(X, G, gram, cross, metric)
+
+
+def squared_norm(M: Tensor) -> Tensor:
+    """‖M‖_F² of each matrix in float64, which holds the square of any float32."""
+    return frobenius(M).double().square()
+
+
+def run_together(
+    steps: Sequence[Summed[Result]], summed: Callable[[dict[int, list[Tensor]]], dict[int, list[Tensor]]]
+) -> list[Result]:
+    """Run several steps side by side, so that what they ask for in a round is summed in one go; their results.
+
+    Args:
+        steps: The generators.
+        summed: Takes what the steps ask for, by their positions, and returns the sums by the same.
+    """
+    results: dict[int, Result] = {}
+    asked: dict[int, list[Tensor]] = {}
+
+    def advance(position: int, sums: list[Tensor] | None) -> None:
+        try:
+            asked[position] = steps[position].send(sums)  # type: ignore[arg-type]  # None starts it
+        except StopIteration as end:
+            results[position] = end.value
+
+    for position in range(len(steps)):
+        advance(position, None)
+    while asked:
+        sums = summed(asked)
+        asked = {}
+        for position, tensors in sums.items():
+            advance(position, tensors)
+    return [results[position] for position in range(len(steps))]
+
+
+def _empty_gram(X: Tensor) -> Tensor:
+    return X.new_empty((*X.shape[:-2], X.shape[-1], X.shape[-1]))

@@ -1,0 +1,120 @@
+"""What optimizers on several ranks do together: sums in one bundle, and errors where the ranks are not alike."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glideslope.stiefel.sharding import Groups, is_sharded, summed
+
+# A fingerprint is so many digits of 6 bits: the sum of their squares over 4096 ranks is exact in float32.
+DIGITS = 16
+# Steps are summed in one bundle as long as their numbers, and their memory, are not more than this.
+BUNDLE_UP_TO = 2**24
+
+
+def bundles(sizes: Sequence[int]) -> list[range]:
+    """Consecutive positions whose sizes add up to no more than a bundle, or single ones."""
+    found, start, total = [], 0, 0
+    for position, size in enumerate(sizes):
+        if position > start and total + size > BUNDLE_UP_TO:
+            found.append(range(start, position))
+            start, total = position, 0
+        total += size
+    return [*found, range(start, len(sizes))] if sizes else []
+
+
+def bundled(asked: dict[int, list[Tensor]], groups: Sequence[Groups]) -> dict[int, list[Tensor]]:
+    """The sums that steps ask for, in one all-reduce for all steps over the same ranks.
+
+    Args:
+        asked: Tensors by position of the step.
+        groups: The groups of ranks of every step.
+    """
+    sums: dict[int, list[Tensor]] = {}
+    for over in dict.fromkeys(groups[position] for position in asked):
+        together = [position for position in asked if groups[position] == over]
+        flat = iter(summed([tensor for position in together for tensor in asked[position]], over))
+        for position in together:
+            sums[position] = [next(flat) for _ in asked[position]]
+    return {position: sums[position] for position in asked}
+
+
+def meshes_of(params: Iterable[Any]) -> list[Any]:
+    """The device meshes of the DTensors among parameters, each once, in order."""
+    return list(dict.fromkeys(param.device_mesh for param in params if is_sharded(param)))
+
+
+def check_agreement(who: str, named: Iterable[tuple[str, Any]], group: dict[str, Any]) -> None:
+    """Raise a ValueError on every rank if they were not given the same parameters and options."""
+    entries = list(named)
+    mine = description(entries, group)
+    for mesh in meshes_of(param for _, param in entries):
+        for dim in range(mesh.ndim):
+            raise_difference(who, mine, mesh.get_group(dim))
+
+
+def description(entries: Iterable[tuple[str, Any]], group: dict[str, Any]) -> dict[str, str]:
+    """What must be the same on all ranks, in words."""
+    options = {key: value for key, value in group.items() if key not in ("params", "param_names")}
+    words = {
+        f"option {key}": "a tensor" if isinstance(value, Tensor) else repr(value) for key, value in options.items()
+    }
+    for name, param in entries:
+        placed = f", placed as {tuple(param.placements)}" if is_sharded(param) else ""
+        label = name if name.startswith("parameter ") else f"parameter {name!r}"
+        words[label] = f"shape {tuple(param.shape)}, {param.dtype}{placed}"
+    return words
+
+
+def raise_difference(who: str, mine: dict[str, str], group: Any) -> None:
+    """Compare descriptions over the ranks of a group, and raise a ValueError that names the first difference."""
+    import torch.distributed as dist
+
+    everyone: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, mine, group=group)
+    first = everyone[0]
+    for rank, other in enumerate(everyone):
+        for what in {**first, **other}:
+            here, there = first.get(what, "missing"), other.get(what, "missing")
+            if here != there:
+                raise ValueError(
+                    f"{who}: the ranks must have the same parameters and options; {what} is {here} on rank 0 and "
+                    f"{there} on rank {rank} of the group"
+                )
+
+
+def check_fingerprint(
+    who: str, groups: Sequence[dict[str, Any]], gradient_of: Callable[[Tensor], Tensor | None]
+) -> None:
+    """Raise a ValueError on every rank if the options of this step, or what has gradients, differ between ranks.
+
+    One all-reduce of 32 numbers, whatever the ranks are about to do, so that no later one waits for ever: digits h and
+    h², and all ranks have the same where (Σ h)² = r Σ h². It is on the CPU where the ranks have a backend there, so
+    that an accelerator is not waited for.
+    """
+    import torch.distributed as dist
+
+    constrained = [group for group in groups if group["orthogonal"]]
+    meshes = meshes_of(param for group in constrained for param in group["params"])
+    mine: dict[str, str] = {}
+    for number, group in enumerate(constrained):
+        words = description([], group)
+        mine |= {f"{what} of group {number}": value for what, value in words.items()}
+        for i, param in enumerate(group["params"]):
+            mine[f"the gradient of parameter {i} of group {number}"] = "None" if gradient_of(param) is None else "given"
+    digest = hashlib.sha256(repr(sorted(mine.items())).encode()).digest()
+    digits = torch.tensor([byte & 63 for byte in digest[:DIGITS]], dtype=torch.float32)
+    for mesh in meshes:
+        for dim in range(mesh.ndim):
+            group = mesh.get_group(dim)
+            on_host = mesh.device_type == "cpu" or "cpu" in str(dist.get_backend_config(group))
+            wire = torch.cat([digits, digits.square()]).to("cpu" if on_host else mesh.device_type)
+            dist.all_reduce(wire, group=group)
+            sums, squares = wire[:DIGITS].double(), wire[DIGITS:].double()
+            if not torch.equal(sums.square(), squares * dist.get_world_size(group)):
+                raise_difference(who, mine, group)

@@ -1,0 +1,142 @@
+"""A DTensor as a bucket: the rows or matrices this rank holds, with state that any number of ranks can load."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.arguments import HALF_TYPES
+from glideslope.formulas.orthogonality import frobenius, subtract_identity_
+from glideslope.formulas.workspace import Workspace
+from glideslope.optim.bucket import Bucket, GradientOf, State
+from glideslope.stiefel.sharding import Layout, all_matrices, is_sharded, local_part, sharded_gram
+from glideslope.stiefel.views import matrix_shape
+
+
+class Sharded(Bucket):
+    """One parameter that is spread over ranks. Points, gradients and buffers are the parts of this rank.
+
+    Everything a step sums over ranks it sums over `groups`; all state is placed as a step wants it.
+    """
+
+    def __init__(self, param: Tensor, view: str, state: State, gradient_of: GradientOf) -> None:
+        super().__init__([param], view, [state], gradient_of)
+        self.param, self.state = param, state
+        self.layout = Layout(param, view)
+        self.groups = self.layout.groups
+        self.rows = self.layout.rows
+        self.half = param.dtype in HALF_TYPES
+        p = self.matrix_shape[-1]
+        self.size = max(2 * p * p * self.count, self.layout.shape_of_part.numel())
+        """Numbers it adds to a bundle of sums, or to the memory of a step, whichever is more."""
+        self._point: Tensor | None = None
+
+    def begin(self) -> None:
+        """Before a step. Scratch is not kept: many parameters are in a step at once."""
+        self.workspace = Workspace()
+
+    def points(self) -> Tensor:
+        given = self.layout.local(self.param.detach())
+        if self.half:
+            master = self._local_entry("master", given.float())
+            half = torch.finfo(self.param.dtype)
+            wide = given.to(master.dtype)
+            # Where a parameter is further from its master than rounding, it was changed from outside: follow it.
+            unchanged = (wide - master).abs() <= half.eps * wide.abs() + half.tiny
+            master.copy_(torch.where(unchanged, master, wide))
+            given = master
+        self._point = given
+        self._matrices = self.layout.matrices(given)
+        return self._matrices
+
+    def gradients(self) -> Tensor:
+        gradient = self.gradient_of(self.param)
+        assert gradient is not None
+        return self.layout.matrices(self.layout.local(gradient).to(self.dtype))
+
+    def buffer(self, name: str) -> Tensor:
+        return self.layout.matrices(self._local_entry(name, None))
+
+    def numbers(self, name: str, dtype: torch.dtype) -> Tensor:
+        given = self.state.get(name)
+        if given is None:
+            held = self.layout.matrices(self.layout.local(self.param.detach()))
+            local = torch.zeros(held.shape[0] if held.ndim == 3 else 1, dtype=dtype, device=self.device)
+            given = self.state[name] = self.layout.numbers(local, self.count)
+        entry: Tensor = self._local_numbers(name, given)
+        return entry if len(self.matrix_shape) == 3 else entry.squeeze(0)
+
+    def write(self) -> None:
+        assert self._point is not None
+        moved = self.layout.from_matrices(self._matrices, self._point)
+        if self.half:
+            self._point.copy_(moved)
+        local = local_part(self.param.detach())
+        if self.layout.moves:
+            local.copy_(local_part(self.layout.returned(moved.to(local.dtype))))
+        elif local.data_ptr() != moved.data_ptr() or local.dtype != moved.dtype:
+            local.copy_(moved)
+        self._point = None
+
+    def is_linked(self) -> bool:
+        return True
+
+    def _local_entry(self, name: str, start: Tensor | None) -> Tensor:
+        """This rank's part of a state entry with the parameter's shape, which is made or moved where it must be."""
+        given = self.state.get(name)
+        if given is None:
+            local = torch.zeros_like(self.layout.local(self.param.detach()), dtype=self.dtype)
+            given = self.state[name] = self.layout.spread(local if start is None else local.copy_(start))
+        elif not is_sharded(given):
+            from torch.distributed.tensor import distribute_tensor
+
+            given = self.state[name] = distribute_tensor(
+                given.to(self.dtype), self.layout.mesh, self.layout.wanted, src_data_rank=None
+            )
+        elif tuple(given.placements) != self.layout.wanted or given.dtype != self.dtype:
+            moved = given.to(self.dtype).redistribute(self.layout.mesh, self.layout.wanted)
+            given = self.state[name] = moved
+        return local_part(given)
+
+    def _local_numbers(self, name: str, given: Any) -> Tensor:
+        if is_sharded(given) == bool(self.layout.batch_dims):
+            return local_part(given)
+        whole = given.full_tensor() if is_sharded(given) else given
+        if self.layout.batch_dims:  # a state saved without shards
+            from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+            dims = range(self.layout.mesh.ndim)
+            placements = [Shard(0) if dim in self.layout.batch_dims else Replicate() for dim in dims]
+            whole = distribute_tensor(whole, self.layout.mesh, placements, src_data_rank=None)
+        self.state[name] = whole
+        return self._local_numbers(name, whole)
+
+
+def sharded_distances(point: Tensor, view: str) -> list[float]:
+    """‖X^H X - I‖_F of every matrix of a DTensor, in float64; to be called on all ranks."""
+    layout, _, gram = sharded_gram(point, view)
+    shape = matrix_shape(tuple(point.shape), view)
+    numbers: list[float] = all_matrices(
+        layout, frobenius(subtract_identity_(gram)), shape[0] if len(shape) == 3 else 1
+    ).tolist()
+    return numbers
+
+
+def warn_of_moves(who: str, params: list[tuple[str, Tensor]], group: dict[str, Any]) -> None:
+    """Say once, on the first rank, which parameters every step has to move between ranks."""
+    moved = [(name, Layout(param, group["view"])) for name, param in params]
+    moved = [(name, layout) for name, layout in moved if layout.moves]
+    if not moved or any(layout.mesh.get_local_rank(dim) for _, layout in moved for dim in range(layout.mesh.ndim)):
+        return
+    name, layout = moved[0]
+    way = "gathered" if not layout.row_dims else "moved to other ranks and back"
+    warnings.warn(
+        f"{who}: {name!r} of shape {layout.shape} is placed as {layout.given}, which cuts the columns of its matrices: "
+        f"it is {way} in every step, and so are {len(moved) - 1} others. To spare that, cut it along its rows: "
+        "fully_shard(model, shard_placement_fn=gs.shard_placement(model))",
+        UserWarning,
+        stacklevel=5,
+    )

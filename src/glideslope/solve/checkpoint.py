@@ -1,0 +1,143 @@
+"""Checkpoints of a run: written whole or not at all, checked when read, and refused where they are of another run.
+
+A file is a line with the format, a line with the SHA-256 of what follows, and that: what `torch.save` makes of tensors
+and numbers. It is written beside its place, brought to the disk and renamed over the last one, which stays as
+`<path>.previous`: whenever the process dies, one complete checkpoint is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FORMAT = b"glideslope checkpoint 1\n"
+DIGEST_LENGTH = 65  # 64 hexadecimal digits and the end of the line
+SECONDS_BETWEEN = 60.0
+State = dict[str, Any]
+
+
+class Checkpoint:
+    """When to write the state of a run, where, and what the run was.
+
+    Args:
+        path: File to write, and to resume from where it exists.
+        every: Steps between two checkpoints; None writes one whenever a minute has passed.
+        description: The arguments a run must share with the one it resumes.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], every: int | None, description: Mapping[str, Any]) -> None:
+        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+            raise ValueError(f"every must be a whole number of steps >= 1; got {every!r}")
+        self.path, self.every, self.description = Path(path), every, dict(description)
+        if not self.path.absolute().parent.is_dir():
+            raise ValueError(f"checkpoint must be a file in a folder that exists; got {str(path)!r}")
+        self._last_step = 0
+        self._last_time = time.monotonic()
+
+    def resume(self) -> State | None:
+        """The state to go on from, or None where there is no file; a ValueError if it is another run's or damaged."""
+        if not self.path.exists():
+            return None
+        saved = read_checkpoint(self.path)
+        for name, wanted in self.description.items():
+            given = saved["description"].get(name)
+            if given != wanted:
+                raise ValueError(
+                    f"checkpoint {str(self.path)!r} is of a run with {name}={given!r}; this one has {name}={wanted!r}. "
+                    "Use the same arguments, or another file"
+                )
+        state: State = saved["state"]
+        self._last_step = state["step"]
+        return state
+
+    def is_due(self, step: int) -> bool:
+        """Whether a checkpoint is to be written before this step."""
+        if step == self._last_step:
+            return False
+        if self.every is not None:
+            return step % self.every == 0
+        return time.monotonic() - self._last_time >= SECONDS_BETWEEN
+
+    def write(self, state: State) -> None:
+        """Replace the file by one with this state."""
+        write_checkpoint(self.path, {"description": self.description, "state": state})
+        self._last_step, self._last_time = state["step"], time.monotonic()
+
+
+def previous(path: Path) -> Path:
+    """Where the checkpoint before the last one is."""
+    return path.with_name(path.name + ".previous")
+
+
+def write_checkpoint(path: Path, content: State) -> None:
+    """Write tensors, numbers and texts to a file that is complete or not there; the last one becomes the previous."""
+    payload = io.BytesIO()
+    torch.save(content, payload)
+    data = payload.getbuffer()
+    beside = path.with_name(path.name + ".part")
+    try:
+        with open(beside, "wb") as file:
+            file.write(FORMAT + hashlib.sha256(data).hexdigest().encode() + b"\n")
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            keep_as_previous(path)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    bring_to_disk(path.absolute().parent)
+
+
+def keep_as_previous(path: Path) -> None:
+    """Give the file a second name, so that there is no moment without it; a copy where a disk has no such names."""
+    beside = path.with_name(path.name + ".previous.part")
+    beside.unlink(missing_ok=True)
+    try:
+        os.link(path, beside)
+    except OSError:
+        shutil.copyfile(path, beside)
+    os.replace(beside, previous(path))
+
+
+def bring_to_disk(folder: Path) -> None:
+    """Make a rename in a folder survive a loss of power, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_checkpoint(path: Path) -> State:
+    """What `write_checkpoint` wrote; a ValueError that names the file, and the one before it, if it is damaged."""
+    data = path.read_bytes()
+    body = len(FORMAT) + DIGEST_LENGTH
+    if not data.startswith(FORMAT):
+        raise damaged(path, "it does not begin like a checkpoint of this version")
+    digest = data[len(FORMAT) : body].strip()
+    if hashlib.sha256(memoryview(data)[body:]).hexdigest().encode() != digest:
+        raise damaged(path, "its contents do not have the checksum they were written with: truncated or altered")
+    content: State = torch.load(io.BytesIO(data[body:]), map_location="cpu", weights_only=True)
+    return content
+
+
+def damaged(path: Path, why: str) -> ValueError:
+    """The error of a file that cannot be used, with the way out."""
+    before = previous(path)
+    way_out = (
+        f"The one before it is {str(before)!r}: move it to {path.name!r} to go on from there"
+        if before.exists()
+        else "Delete it to start anew"
+    )
+    return ValueError(f"checkpoint {str(path)!r} cannot be read: {why}. {way_out}")

@@ -1,0 +1,121 @@
+"""Checkpoints of training jobs, and ranks that die: nothing hangs, nothing is lost, another number of ranks goes on."""
+
+import time
+
+import pytest
+import torch
+from distributed.launch import run_on
+from distributed.work import message_of, prepared, train_and_die, train_in_parts, train_with_saga
+
+import glideslope as gs
+
+pytestmark = pytest.mark.filterwarnings("default")  # torchrun's own, in this process
+STEPS = 17
+
+
+def uninterrupted(name="adam", steps=STEPS):
+    model, optimizer, saga = prepared("whole", name)
+    train_with_saga(model, optimizer, saga, steps)
+    return [param.detach() for param in model.parameters()]
+
+
+def assert_same_end(results, expected, done):
+    for resumed_at, weights, diagnosis in results:
+        assert resumed_at == done
+        assert all(max(row.distance) <= 0.5 for row in diagnosis)
+        for a, b in zip(weights, expected, strict=True):
+            assert (a - b).norm() <= 1e-12 * b.norm()
+
+
+def folders(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["adam", "momentum"])
+def test_a_checkpoint_of_two_ranks_is_resumed_on_four_and_on_one(tmp_path, name):
+    run_on(2, train_in_parts, tmp_path, 12, name)
+    assert folders(tmp_path) == ["step-000000005", "step-000000010"]
+    assert_same_end(run_on(4, train_in_parts, tmp_path, STEPS, name), uninterrupted(name), done=10)
+    assert_same_end(run_on(1, train_in_parts, tmp_path, 20, name), uninterrupted(name, 20), done=15)
+
+
+@pytest.mark.slow
+def test_torchrun_restarts_after_kill_9_of_a_rank_and_ends_as_an_uninterrupted_run(tmp_path):
+    results = run_on(2, train_and_die, tmp_path, STEPS, "adam", 12, restarts=1)
+    assert_same_end(results, uninterrupted(), done=10)
+
+
+def test_kill_9_of_a_rank_ends_the_job_with_an_error_and_another_number_of_ranks_goes_on(tmp_path):
+    started = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"Signal 9 \(SIGKILL\)"):
+        run_on(2, train_and_die, tmp_path, STEPS, "adam", 12)
+    assert time.monotonic() - started < 100
+    assert folders(tmp_path) == ["step-000000005", "step-000000010"]
+    assert_same_end(run_on(1, train_in_parts, tmp_path, STEPS, "adam"), uninterrupted(), done=10)
+
+
+def trained(tmp_path, name="adam", kind="whole", steps=11):
+    model, optimizer, saga = prepared(kind, name)
+
+    def after(step):
+        if step % 5 == 0:
+            gs.save_checkpoint(tmp_path, step, model, optimizer, saga=saga)
+
+    train_with_saga(model, optimizer, saga, steps, after=after)
+    return model
+
+
+@pytest.mark.parametrize("name", ["adam", "momentum"])
+def test_one_process_without_ranks_saves_and_resumes_too(tmp_path, name):
+    trained(tmp_path, name)
+    model, optimizer, saga = prepared("whole", name)
+    assert gs.load_checkpoint(tmp_path, model, optimizer, saga=saga) == 10
+    train_with_saga(model, optimizer, saga, STEPS - 10, 10)
+    for a, b in zip(model.parameters(), uninterrupted(name), strict=True):
+        assert torch.equal(a.detach(), b)
+
+
+@pytest.mark.parametrize("spoil", ["truncated", "altered", "missing", "no manifest"])
+def test_a_damaged_checkpoint_is_refused_by_name_and_the_previous_one_is_still_there(tmp_path, spoil):
+    trained(tmp_path)
+    newest = tmp_path / "step-000000010"
+    data = next(newest.glob("*.distcp"))
+    content = data.read_bytes()
+    if spoil == "truncated":
+        data.write_bytes(content[: len(content) // 2])
+    elif spoil == "altered":
+        data.write_bytes(content[:999] + bytes([content[999] ^ 1]) + content[1000:])
+    elif spoil == "missing":
+        data.unlink()
+    else:
+        (newest / "sha256.json").unlink()
+    model, optimizer, saga = prepared("whole")
+    before = [param.detach().clone() for param in model.parameters()]
+    message = message_of(lambda: gs.load_checkpoint(tmp_path, model, optimizer, saga=saga))
+    assert "step-000000010' cannot be loaded" in message
+    assert message.endswith("step=5")
+    assert all(map(torch.equal, model.parameters(), before))
+    assert gs.load_checkpoint(tmp_path, model, optimizer, step=5, saga=saga) == 5
+    train_with_saga(model, optimizer, saga, STEPS - 5, 5)
+    assert all(torch.equal(a.detach(), b) for a, b in zip(model.parameters(), uninterrupted(), strict=True))
+
+
+def test_a_checkpoint_that_was_not_finished_is_not_seen(tmp_path):
+    trained(tmp_path)
+    (tmp_path / "step-000000010").rename(tmp_path / "step-000000010.part")
+    model, optimizer, saga = prepared("whole")
+    assert gs.load_checkpoint(tmp_path, model, optimizer, saga=saga) == 5
+    gs.save_checkpoint(tmp_path, 10, model, optimizer, saga=saga)
+    assert folders(tmp_path) == ["step-000000005", "step-000000010"]
+
+
+def test_without_a_checkpoint_nothing_is_loaded_and_wrong_numbers_are_refused(tmp_path):
+    model, optimizer, _ = prepared("whole")
+    assert gs.load_checkpoint(tmp_path / "none", model, optimizer) == 0
+    with pytest.raises(ValueError, match="no checkpoint of step 3"):
+        gs.load_checkpoint(tmp_path, model, optimizer, step=3)
+    with pytest.raises(ValueError, match="step must be a whole number"):
+        gs.save_checkpoint(tmp_path, -1, model, optimizer)
+    with pytest.raises(ValueError, match="keep must be a whole number"):
+        gs.save_checkpoint(tmp_path, 1, model, optimizer, keep=0)

@@ -1,0 +1,50 @@
+"""The number of ranks changes nothing: DDP, FSDP2 and DTensor against one process that has everything."""
+
+import pytest
+import torch
+from distributed.launch import run_on
+from distributed.training import OPTIMIZERS, network, starts, train_matrices, train_network
+from distributed.work import everything
+
+import glideslope as gs
+from glideslope.formulas import distance
+from glideslope.stiefel.views import as_matrices
+
+pytestmark = pytest.mark.filterwarnings("default")  # torchrun's own, in this process
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+FEW = ["momentum"]
+MANY = [
+    pytest.param(ranks, dtype, list(OPTIMIZERS), marks=pytest.mark.slow, id=f"{ranks} ranks {dtype}")
+    for ranks in (1, 2, 4)
+    for dtype in TOLERANCE
+]
+
+
+@pytest.mark.parametrize(("ranks", "dtype", "names"), [(2, torch.float64, FEW), *MANY])
+def test_fifty_steps_on_ranks_are_the_fifty_steps_of_one_process(ranks, dtype, names):
+    found = run_on(ranks, everything, names, dtype, seconds=280)
+    for name in names:
+        params = [torch.nn.Parameter(X) for X in starts(dtype)]
+        optimizer = OPTIMIZERS[name](params)
+        train_matrices(params, optimizer)
+        counts = [row[2:] for row in getattr(optimizer, "landing", optimizer).diagnostics()]
+        model = network(dtype)
+        train_network(model, OPTIMIZERS[name](gs.param_groups(model)), dtype)
+        for rank, result in enumerate(found):
+            matrices, diagnosis, said = result["matrices"][name]
+            assert_close(matrices, params, dtype)
+            assert all(distance(as_matrices(X, "matrix")).max() <= 0.5 for X in matrices)
+            assert [row[2:] for row in diagnosis] == counts
+            assert len(said) == (rank == 0)
+            for kind in ("ddp", "fsdp"):
+                weights, diagnosis = result["networks"][name, kind]
+                assert_close(weights, list(model.parameters()), dtype)
+                assert all(max(row.distance) <= 0.5 for row in diagnosis)
+            for kind in ("ddp", "fsdp"):  # and every rank has the same to the last bit
+                first = found[0]["networks"][name, kind][0]
+                assert all(map(torch.equal, result["networks"][name, kind][0], first))
+
+
+def assert_close(actual, expected, dtype):
+    for a, b in zip(actual, expected, strict=True):
+        assert (a - b.detach()).norm() <= TOLERANCE[dtype] * b.detach().norm()

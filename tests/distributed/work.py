@@ -1,0 +1,506 @@
+"""What the ranks do in the tests: each function runs on all of them and returns what the tests compare."""
+
+import contextlib
+import warnings
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from distributed.counting import Traffic
+from distributed.training import (
+    MATRICES,
+    OPTIMIZERS,
+    gradient_at,
+    network,
+    starts,
+    train_matrices,
+    train_network,
+    whole,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+import glideslope as gs
+
+
+def mesh():
+    return init_device_mesh("cpu", (dist.get_world_size(),))
+
+
+def sharded_parameters(dtype):
+    over = mesh()
+    return [
+        torch.nn.Parameter(distribute_tensor(X, over, [Shard(dim)]))
+        for X, (_, dim, _) in zip(starts(dtype), MATRICES, strict=True)
+    ]
+
+
+def diagnosed(optimizer):
+    return [row._replace(name="") for row in getattr(optimizer, "landing", optimizer).diagnostics()]
+
+
+def dtensor_trajectories(names, dtype):
+    """Final parameters and diagnosis of each optimizer."""
+    found = {}
+    for name in names:
+        params = sharded_parameters(dtype)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            optimizer = OPTIMIZERS[name](params)
+        train_matrices(params, optimizer)
+        found[name] = ([whole(param) for param in params], diagnosed(optimizer), [str(one.message) for one in said])
+    return found
+
+
+def network_trajectories(names, dtype, kinds=("ddp", "fsdp")):
+    """Final parameters of the network under DDP and FSDP2."""
+    found = {}
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for name in names:
+        for kind in kinds:
+            model = network(dtype)
+            if kind == "ddp":
+                trained = DistributedDataParallel(model)
+            else:
+                place = gs.shard_placement(model)
+                fully_shard(model[0], mesh=mesh(), shard_placement_fn=place)
+                trained = fully_shard(model, mesh=mesh(), shard_placement_fn=place)
+            optimizer = OPTIMIZERS[name](gs.param_groups(model))
+            train_network(trained, optimizer, dtype, rank, ranks)
+            found[name, kind] = ([whole(param) for param in model.parameters()], diagnosed(optimizer))
+    return found
+
+
+def everything(names, dtype):
+    return {"matrices": dtensor_trajectories(names, dtype), "networks": network_trajectories(names, dtype)}
+
+
+def small_checks():
+    """Everything that needs ranks but no long run, by name."""
+    checks = (
+        traffic_of_a_step,
+        traffic_of_a_bundle,
+        skipped_together,
+        disagreements,
+        models,
+        half_precision,
+        mixed_precision,
+        safe_region,
+        views,
+        unsupported,
+        variance_reduction,
+        states_of_others,
+        hybrid,
+    )
+    return {check.__name__: check() for check in checks}
+
+
+def shard(X, dim=0, over=None):
+    return torch.nn.Parameter(distribute_tensor(X, over or mesh(), [Shard(dim)], src_data_rank=None))
+
+
+def orthonormal(*shape, dtype=torch.float32, seed=0):
+    from distributed.training import start
+
+    return start(shape, dtype, seed)
+
+
+def drawn(*shape, dtype=torch.float32, seed=1):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def traffic_of_a_step():
+    """Collectives of one step of 5000 x 64 and of gathering its X and G."""
+    found = {}
+    for n in (1000, 5000):
+        X = shard(orthonormal(n, 64))
+        optimizer = gs.LandingSGD([X], lr=0.1)
+        X.grad = shard(drawn(n, 64)).data
+        with Traffic() as traffic:
+            optimizer.step()
+        found[n] = traffic.calls
+    with Traffic() as traffic:
+        whole(X), whole(X.grad)
+    found["gathered"] = traffic.calls
+    return found
+
+
+def traffic_of_a_bundle():
+    """Collectives of one step of many parameters, by optimizer."""
+    found = {}
+    for name, make in OPTIMIZERS.items():
+        params = [shard(orthonormal(9 + i, 3, seed=i)) for i in range(5)]
+        params.append(shard(orthonormal(4, 6, 2), 0))
+        optimizer = make(params)
+        for step in range(2):  # state is made in the first
+            for i, param in enumerate(params):
+                param.grad = shard(drawn(*param.shape, seed=i + step)).data
+            with Traffic() as traffic:
+                optimizer.step()
+        found[name] = traffic.calls
+    return found
+
+
+def skipped_together():
+    """A gradient with a NaN on the last rank, then finite ones; per optimizer how the parameters moved, and counts."""
+    found = {}
+    for name, make in OPTIMIZERS.items():
+        X, Y = shard(orthonormal(12, 3)), shard(orthonormal(10, 2))
+        optimizer = make([X, Y])
+        moved = []
+        for step in range(3):
+            before = [whole(X), whole(Y)]
+            X.grad, Y.grad = shard(drawn(12, 3, seed=step)).data, shard(drawn(10, 2, seed=step)).data
+            if step == 1 and dist.get_rank() == dist.get_world_size() - 1:
+                X.grad.detach().to_local()[-1, 0] = float("nan")
+            optimizer.step()
+            moved.append([not torch.equal(whole(one), old) for one, old in zip((X, Y), before, strict=True)])
+        found[name] = (moved, whole(X), [row.skipped for row in diagnosed(optimizer)])
+    return found
+
+
+def message_of(function):
+    try:
+        function()
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def disagreements():
+    """Messages where the last rank differs from the others."""
+    odd = dist.get_rank() == dist.get_world_size() - 1
+    X, wide = shard(orthonormal(12, 3)), shard(orthonormal(14, 3))
+    found = {
+        "shape": message_of(lambda: gs.LandingSGD([wide if odd else X])),
+        "option": message_of(lambda: gs.LandingSGD([X], safe_radius=0.4 if odd else 0.5)),
+        "number": message_of(lambda: gs.LandingSGD([X, wide] if odd else [X])),
+    }
+    optimizer = gs.LandingSGD([X, wide], lr=0.1)
+    X.grad, wide.grad = shard(drawn(12, 3)).data, shard(drawn(14, 3)).data
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.2 if odd else 0.1
+    found["lr"] = message_of(optimizer.step)
+    optimizer.param_groups[0]["lr"] = 0.1
+    if odd:
+        wide.grad = None
+    found["gradient"] = message_of(optimizer.step)
+    host = torch.optim.SGD([X], lr=0.1)
+    found["attached"] = message_of(lambda: gs.attach_landing(host, [X], attraction=0.3 if odd else 0.5))
+    return found
+
+
+def models():
+    """Reports and projections of a model that is sharded before and after it is made orthonormal."""
+    found = {}
+    for when in ("before", "after"):
+        model = network(torch.float32)
+        with torch.no_grad():
+            for param in model.parameters():
+                param.mul_(1.05 if when == "after" else 3.0)
+        if when == "after":
+            gs.orthogonalize_(model)
+        fully_shard(model, mesh=mesh(), shard_placement_fn=gs.shard_placement(model))
+        if when == "before":
+            gs.orthogonalize_(model)
+        first = gs.orthogonality(model)
+        with torch.no_grad():
+            for param in model.parameters():
+                param.to_local().mul_(1.01)
+        disturbed = gs.orthogonality(model)
+        names = gs.project_(model)
+        exact = gs.orthogonality(model)
+        weights = [whole(param) for param in model.parameters()]
+        found[when] = (list(first), list(disturbed), names, list(exact), weights)
+    model = network(torch.float32)
+    fully_shard(model, mesh=mesh())
+    if dist.get_rank() == 0:
+        model[0].weight.detach().to_local()[0, 0] = float("nan")
+    found["not finite"] = (message_of(lambda: gs.orthogonalize_(model)), str(gs.orthogonality(model)))
+    return found
+
+
+def half_precision():
+    """Parameters in bfloat16 with float32 masters: small steps add up."""
+    X = shard(orthonormal(24, 4).bfloat16())
+    direction = orthonormal(24, 4).roll(1, 0).bfloat16()
+    optimizer = gs.LandingSGD([X], lr=1e-3)
+    for _ in range(20):
+        X.grad = shard(direction).data
+        optimizer.step()
+    master = optimizer.state[X]["master"]
+    return whole(master), whole(X), [row.distance for row in diagnosed(optimizer)]
+
+
+def mixed_precision():
+    """The network with bfloat16 computation: types of parameters and gradients, and the distances after steps."""
+    model = network(torch.float32)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    place = gs.shard_placement(model)
+    fully_shard(model, mesh=mesh(), mp_policy=policy, shard_placement_fn=place)
+    optimizer = gs.LandingSGD(gs.param_groups(model), lr=1e-4)
+    before = [whole(param) for param in model.parameters()]
+    train_network(model, optimizer, torch.float32, dist.get_rank(), dist.get_world_size(), steps=3)
+    types = {str(one.dtype) for param in model.parameters() for one in (param, param.grad)}
+    moved = [not torch.equal(whole(a), b) for a, b in zip(model.parameters(), before, strict=True)]
+    return types, [max(row.distance) for row in diagnosed(optimizer)], moved
+
+
+def safe_region():
+    """Largest distance ever met with gradients and learning rates of any size, by optimizer."""
+    found = {}
+    for name, make in OPTIMIZERS.items():
+        worst = 0.0
+        X = shard(orthonormal(14, 3))
+        optimizer = make([X])
+        for step, size in enumerate((1e-30, 1.0, 1e8, 1e18, 1e30, 1e37)):
+            for group in optimizer.param_groups:
+                group["lr"] = 10.0 ** (step - 2)
+            X.grad = shard(size * drawn(14, 3, seed=step)).data
+            optimizer.step()
+            worst = max(worst, *[row.distance[0] for row in diagnosed(optimizer)])
+        found[name] = worst
+    return found
+
+
+VIEWS = [
+    ("conv", (12, 3, 2)),
+    ("conv", (3, 8, 2)),
+    ("grouped_conv:4", (8, 3, 2)),
+    ("grouped_conv:4", (8, 1, 2)),
+    ("split:4", (20, 4)),
+    ("split:3", (12, 4)),
+    ("matrix", (4, 5, 6, 2)),
+]
+
+
+def views():
+    """Every view on every dimension that can be sharded, after a few steps: parameters, to compare with the whole."""
+    found = []
+    for view, shape in VIEWS:
+        for dim in range(len(shape)):
+            X = torch.nn.Parameter(start_of_view(view, shape))
+            sharded = shard(X.detach().clone(), dim)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                optimizers = [gs.LandingAdam([{"params": [one], "view": view}], lr=0.05) for one in (X, sharded)]
+            for step in range(3):
+                gradient = drawn(*shape, dtype=torch.float64, seed=step)
+                X.grad, sharded.grad = gradient, shard(gradient, dim).data
+                for optimizer in optimizers:
+                    optimizer.step()
+            found.append((view, shape, dim, float((whole(sharded) - X.detach()).abs().max())))
+    return found
+
+
+def start_of_view(view, shape):
+    from glideslope.stiefel.views import as_matrices, copy_matrices_
+
+    X = drawn(*shape, dtype=torch.float64)
+    return copy_matrices_(X, gs.project(as_matrices(X, view)), view)
+
+
+def variance_reduction():
+    """Sharded against whole parameters under SAGA and SVRG; and SAGA's memory after a NaN on one rank."""
+    found = {}
+    complex_type = torch.complex128
+    for kind in ("saga", "svrg"):
+        starts_of = [orthonormal(11, 3, dtype=torch.float64), orthonormal(9, 2, dtype=complex_type)]
+        plain = [torch.nn.Parameter(X.clone()) for X in starts_of]
+        spread = [shard(X) for X in starts_of]
+        for params in (plain, spread):
+            optimizer = gs.LandingSGD(params, lr=0.1)
+            reducer = gs.SAGA(params, slots=2) if kind == "saga" else gs.SVRG(params)
+
+            def backward(slot, params=params):
+                for i, param in enumerate(params):
+                    param.grad = gradient_at(i, param, slot)
+
+            if kind == "svrg":
+                reducer.anchor_(lambda: backward(0))
+            for slot in (0, 1, 0, 1, 0, 1):
+                backward(slot)
+                reducer.correct_(slot if kind == "saga" else partial(backward, slot))
+                optimizer.step()
+            state = reducer.state_dict()
+            other = gs.SAGA(params, slots=2) if kind == "saga" else gs.SVRG(params)
+            other.load_state_dict(state)
+            means = zip(state["means"], other.state_dict()["means"], strict=True)
+            assert all(torch.equal(whole(a), whole(b)) for a, b in means)
+        pairs = zip(plain, spread, strict=True)
+        found[kind] = max(float((whole(a) - whole(b)).abs().max()) for a, b in pairs), reducer.memory_bytes
+    X = shard(orthonormal(12, 3))
+    saga = gs.SAGA([X], slots=1)
+    X.grad = shard(drawn(12, 3)).data
+    saga.correct_(0)
+    before = whole(saga.state_dict()["means"][0])
+    X.grad = shard(drawn(12, 3, seed=5)).data
+    if dist.get_rank() == 0:
+        X.grad.detach().to_local()[0, 0] = float("nan")
+    saga.correct_(0)
+    found["kept"] = torch.equal(before, whole(saga.state_dict()["means"][0]))
+    return found
+
+
+def states_of_others():
+    """Whole and sharded optimizers go on from each other's state: the largest difference after more steps."""
+    found = {}
+    for name in ("momentum", "adam"):
+        shapes = ((12, 3), (4, 5, 2))
+        kinds = {"whole": torch.nn.Parameter, "sharded": shard}
+        starts_of = [orthonormal(*shape, dtype=torch.float64) for shape in shapes]
+        params = {kind: [make(X.clone()) for X in starts_of] for kind, make in kinds.items()}
+        made = {kind: OPTIMIZERS[name](params[kind]) for kind in kinds}
+        for kind in kinds:
+            train_matrices(params[kind], made[kind], steps=3)
+        crossed = {kind: OPTIMIZERS[name](params[kind]) for kind in kinds}
+        crossed["whole"].load_state_dict(made["sharded"].state_dict())
+        crossed["sharded"].load_state_dict(made["whole"].state_dict())
+        for kind in kinds:
+            train_matrices(params[kind], crossed[kind], steps=3, first=3)
+        pairs = zip(params["whole"], params["sharded"], strict=True)
+        found[name] = max(float((whole(a) - whole(b)).abs().max()) for a, b in pairs)
+    return found
+
+
+def hybrid():
+    """Four ranks as two copies of two shards: the network against one process."""
+    if dist.get_world_size() != 4:
+        return None
+    model, plain = network(torch.float64), network(torch.float64)
+    over = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards"))
+    fully_shard(model, mesh=over, shard_placement_fn=gs.shard_placement(model, ranks=2))
+    for net, rank, ranks in ((model, dist.get_rank(), 4), (plain, 0, 1)):
+        optimizer = gs.LandingAdam(gs.param_groups(net), lr=0.02)
+        train_network(net, optimizer, torch.float64, rank, ranks, steps=8)
+    pairs = zip(model.parameters(), plain.parameters(), strict=True)
+    return max(float((whole(a) - b.detach()).abs().max()) for a, b in pairs)
+
+
+def unsupported():
+    X = shard(orthonormal(12, 3))
+    return [message_of(lambda: gs.RiemannianSGD([X])), message_of(lambda: gs.PenaltySGD([X], penalty_weight=1.0))]
+
+
+def prepared(kind="fsdp", name="adam"):
+    """The network, its optimizer and a SAGA memory of all its parameters, on the ranks there are."""
+    model = network(torch.float64)
+    if kind == "fsdp":
+        fully_shard(model, mesh=mesh(), shard_placement_fn=gs.shard_placement(model))
+    optimizer = OPTIMIZERS[name](gs.param_groups(model))
+    return model, optimizer, gs.SAGA(model.parameters(), slots=3)
+
+
+def train_with_saga(model, optimizer, saga, steps, first=0, rank=0, ranks=1, after=None):
+    from distributed.training import batch
+
+    for step in range(first, first + steps):
+        inputs, targets = (part.chunk(ranks)[rank] for part in batch(step % 3, torch.float64))
+        optimizer.zero_grad()
+        (model(inputs) - targets).square().mean().backward()
+        saga.correct_(step % 3)
+        optimizer.step()
+        if after is not None:
+            after(step + 1)
+
+
+def train_in_parts(folder, until, name):
+    """Go on from the last checkpoint until a step, with a checkpoint every five; the parameters."""
+    model, optimizer, saga = prepared("fsdp", name)
+    done = gs.load_checkpoint(folder, model, optimizer, saga=saga)
+
+    def after(step):
+        if step % 5 == 0:
+            gs.save_checkpoint(folder, step, model, optimizer, saga=saga)
+
+    train_with_saga(model, optimizer, saga, until - done, done, dist.get_rank(), dist.get_world_size(), after)
+    return done, [whole(param) for param in model.parameters()], diagnosed(optimizer)
+
+
+def train_and_die(folder, until, name, at):
+    """The same, but the last rank of the first attempt is killed with SIGKILL at a step."""
+    import os
+    import signal
+
+    model, optimizer, saga = prepared("fsdp", name)
+    done = gs.load_checkpoint(folder, model, optimizer, saga=saga)
+    first_attempt = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+
+    def after(step):
+        if step % 5 == 0:
+            gs.save_checkpoint(folder, step, model, optimizer, saga=saga)
+        if step == at and first_attempt and dist.get_rank() == dist.get_world_size() - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    train_with_saga(model, optimizer, saga, until - done, done, dist.get_rank(), dist.get_world_size(), after)
+    return done, [whole(param) for param in model.parameters()], diagnosed(optimizer)
+
+
+def minimized(folder, ways):
+    """`minimize` with the rows of X on all ranks: solutions, messages and the largest tensor that was sent."""
+    from distributed.sums import DATA, PROBLEMS, WAYS
+
+    over = mesh()
+    found = {}
+
+    def spread(data):
+        return distribute_tensor(data, over, [Shard(1)], src_data_rank=None)
+
+    for way, options in {way: WAYS[way] for way in ways}.items():
+        for name, make in PROBLEMS.items():
+            solution = gs.minimize(make(spread), **options)
+            assert isinstance(solution.X, type(spread(DATA)))
+            X, local = whole(solution.X), solution.X.to_local().shape
+            found[way, name] = (X, solution.value, solution.gradient_norm, solution.distance, solution.stop_reason)
+            found[way, name] += (solution.n_steps, tuple(local))
+    many = spread(drawn(30, 3000, dtype=torch.float64))
+    with Traffic() as traffic:
+        gs.minimize(gs.problems.PCA(many, 3), gradient="saga", step_size=1e-3, batch_size=10, max_epochs=3)
+    found["many rows"] = max(size for _, size in traffic.calls)
+    X0 = gs.random_stiefel(DATA.shape[1], 3, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    start = distribute_tensor(X0, over, [Shard(0)], src_data_rank=None)
+    found["start"] = whole(gs.minimize(PROBLEMS["pca"](spread), start, step_size=0.05, max_epochs=4).X)
+    found["stopped"] = resumed(lambda: PROBLEMS["pca"](spread), folder)
+    odd = dist.get_rank() == dist.get_world_size() - 1
+    bad = DATA.clone()
+    bad[3, -1] = float("inf")
+    rows = distribute_tensor(DATA, over, [Shard(0)], src_data_rank=None)
+    found["messages"] = {
+        "seed": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), seed=int(odd), step_size=0.1)),
+        "shape": message_of(lambda: gs.minimize(gs.problems.PCA(spread(DATA), 4 if odd else 3))),
+        "method": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), method="riemannian")),
+        "theory": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), step_size="theory")),
+        "finite": message_of(lambda: gs.problems.PCA(spread(bad), 3)),
+        "placement": message_of(lambda: gs.problems.PCA(rows, 3)),
+        "function": message_of(lambda: gs.minimize(lambda X: X.sum(), start)),
+        "plain": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), X0)),
+    }
+    return found
+
+
+def resumed(make, folder):
+    """A run that is stopped, with one rank a checkpoint further than the others, and then resumed."""
+    options = {"step_size": 0.05, "gradient": "saga", "batch_size": 10, "max_epochs": 6, "tolerance": 0}
+    uninterrupted = whole(gs.minimize(make(), **options).X)
+
+    class Stopped(BaseException):
+        pass
+
+    def stop(record):
+        if record.step >= 12:
+            raise Stopped
+
+    path = folder / f"run{dist.get_world_size()}"
+    with contextlib.suppress(Stopped):
+        gs.minimize(make(), checkpoint=path, every=4, record_every=1, callback=stop, **options)
+    own = path.with_name(f"{path.name}.{dist.get_rank()}-of-{dist.get_world_size()}")
+    if dist.get_rank() == 0:  # as if it had died before it could write the last one
+        own.with_name(own.name + ".previous").replace(own)
+    again = gs.minimize(make(), checkpoint=path, every=4, **options)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        own.write_bytes(own.read_bytes()[:-5])
+    dist.barrier()
+    return uninterrupted, whole(again.X), message_of(lambda: gs.minimize(make(), checkpoint=path, every=4, **options))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from glideslope.cli.reproduce.methods import METHODS, in_order
 from glideslope.cli.reproduce.records import curve, runs
 
-STYLE = {
+STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 10,
     "axes.spines.top": False,

@@ -1,4 +1,4 @@
-"""Figure 2 and the penalty proposition, section 3.4: too small a weight is inexact, too large a one badly conditioned."""
+"""Figure 2 and the penalty proposition, section 3.4: a small weight is inexact, a large one badly conditioned."""
 
 from __future__ import annotations
 

@@ -127,9 +127,9 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 def best_steps(search: Any, study: Study) -> dict[str, float]:
-    """For every method the step size with the lowest criterion at the end of its search; the smallest if none is finite.
+    """For every method the step size with the lowest criterion at the end of its search; a run that diverged has lost.
 
-    A run that diverged, or ended before the others did, has lost.
+    Where all have, the smallest of the grid.
     """
     chosen = {}
     for method, own in search.groupby("method"):

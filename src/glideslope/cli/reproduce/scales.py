@@ -22,6 +22,18 @@ PCA_METHODS = (
     "penalty-100",
     "penalty-10000",
 )
+ICA_METHODS = (
+    "landing-gd",
+    "landing-sgd",
+    "landing-saga",
+    "landing-svrg",
+    "riemannian-gd-qr",
+    "riemannian-gd-exponential",
+    "riemannian-sgd-qr",
+    "riemannian-sgd-exponential",
+    "picard-o",
+    "fastica",
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,11 @@ class Pca:
                 "records_per_epoch": self.records_per_epoch,
                 "max_seconds": self.max_seconds,
             },
-            search={"epochs": self.search_epochs, "milestones": (), "max_seconds": self.search_seconds},
+            search={
+                "epochs": self.search_epochs,
+                "milestones": shrunk(self.milestones, self.search_epochs / self.epochs),
+                "max_seconds": self.search_seconds,
+            },
             methods=self.methods,
             grid=self.grid,
             seeds=tuple(range(self.seeds)),
@@ -86,11 +102,65 @@ class Pca:
 
 
 @dataclass(frozen=True)
+class Ica:
+    """Section 4.2; every seed draws data of its own."""
+
+    n_samples: int = 10_000
+    n: int = 10
+    model: tuple[str, ...] = ("text",)
+    eeg: str = ""
+    batch_size: int = 100
+    epochs: float = 200
+    seeds: int = 10
+    methods: tuple[str, ...] = ICA_METHODS
+    grid: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+    search_epochs: float = 50
+    max_seconds: float | None = None
+    search_seconds: float | None = None
+
+    def studies(self) -> list[Study]:
+        """One per model, and the EEG."""
+        shape = {"n_samples": self.n_samples, "n": self.n}
+        size = f"n = {self.n}, N = {self.n_samples}"
+        made = [
+            self.study(model, shape, f"ICA, {size}, data of the " + ("text" if model == "text" else "published runs"))
+            for model in self.model
+        ]
+        return [*made, self.study("eeg", {"path": self.eeg, "n": 15}, "ICA of an EEG, 15 components, 1 to 40 Hz")]
+
+    def study(self, dataset: str, dataset_parameters: dict[str, Any], title: str) -> Study:
+        """All methods on one model of data."""
+        return Study(
+            experiment="ica",
+            name=f"ica-{dataset}",
+            title=title,
+            benchmark="ica",
+            objective="ica",
+            dataset=dataset,
+            dataset_parameters=dataset_parameters,
+            parameters={"batch_size": self.batch_size, "epochs": self.epochs, "max_seconds": self.max_seconds},
+            search={"epochs": self.search_epochs, "max_seconds": self.search_seconds},
+            methods=self.methods,
+            grid=self.grid,
+            seeds=tuple(range(self.seeds)),
+            n_records=200,
+            without_step_size=tuple(name for name in self.methods if name in ("picard-o", "fastica")),
+            facts={"n": dataset_parameters["n"], "n_samples": dataset_parameters.get("n_samples", 0)},
+        )
+
+
+def shrunk(milestones: tuple[float, ...], share: float) -> tuple[float, ...]:
+    """The schedule of a run in the shorter time of a search."""
+    return tuple(round(milestone * share, 3) for milestone in milestones)
+
+
+@dataclass(frozen=True)
 class Scale:
     """What every experiment is at one scale."""
 
     penalty: Penalty
     pca: Pca
+    ica: Ica
 
     def with_options(self, experiments: tuple[str, ...], given: dict[str, Any]) -> Scale:
         """The scale with options of the command line in the settings that have them."""
@@ -122,20 +192,35 @@ SCALES: dict[str, Scale] = {
             methods=("landing", "riemannian-qr", "penalty-100", "penalty-10000", "geoopt-qr"),
             grid=(1e-4, 1e-2, 1e-1),
         ),
+        ica=Ica(
+            n_samples=1000,
+            n=4,
+            batch_size=50,
+            epochs=20,
+            seeds=2,
+            methods=("landing-gd", "landing-sgd", "landing-saga", "riemannian-sgd-qr", "picard-o", "fastica"),
+            grid=(0.1, 0.5),
+            search_epochs=10,
+        ),
     ),
     "laptop": Scale(
         penalty=Penalty(),
         pca=Pca(
-            n_samples=3000,
-            n=1000,
+            n_samples=2400,
+            n=800,
             p=(50, 200),
             batch_size=32,
             epochs=12,
             milestones=(6, 10),
-            records_per_epoch=2,
             seeds=2,
-            search_seconds=2,
+            grid=(1e-4, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
+            search_epochs=2,
         ),
+        ica=Ica(epochs=100, seeds=3, grid=(0.05, 0.1, 0.5, 1.0), search_epochs=20),
     ),
-    "paper": Scale(penalty=Penalty(weights=(1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)), pca=Pca()),
+    "paper": Scale(
+        penalty=Penalty(weights=(1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)),
+        pca=Pca(search_epochs=3),
+        ica=Ica(),
+    ),
 }

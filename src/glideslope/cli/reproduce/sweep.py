@@ -19,7 +19,7 @@ from glideslope.cli.reproduce.records import RUN, SEARCH, tidy
 from glideslope.cli.reproduce.study import Study
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-OUTCOME = re.compile(r"\|--([\w.-]+)(\[.*\])?: (done|error|diverged|interrupted|not installed|skip|not run yet)\b(.*)")
+OUTCOME = re.compile(r"\|--([\w.-]+)(\[.*\])?:? (done|error|diverged|interrupted|not installed|skip|not run yet)\b(.*)")
 PROGRESS = re.compile(r"\|--([\w.-]+)(\[.*\])?:\s+([\d.]+)%")
 
 
@@ -151,6 +151,8 @@ def sweep(
     search, failures = engine.run(study, {**searched}, SEARCH, on_progress, on_outcome)
     chosen = best_steps(search, study) if len(search) else {}
     final: dict[str, list[float] | None] = {name: [step] for name, step in chosen.items()}
+    if not final and not free:  # to Benchopt, no solvers means all of them
+        return search, failures
     records, more = engine.run(study, {**final, **free}, RUN, on_progress, on_outcome)
     return pd.concat([search, records], ignore_index=True), {**failures, **more}
 

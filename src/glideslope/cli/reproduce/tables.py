@@ -16,6 +16,13 @@ ENDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("gap_at_iterate", "f - f* at the iterate", ".2e"),
         ("penalty", "N(X)", ".1e"),
     ),
+    "ica": (
+        ("value", "f - f* projected", ".2e"),
+        ("gap_at_iterate", "f - f* at the iterate", ".2e"),
+        ("penalty", "N(X)", ".1e"),
+        ("amari", "Amari distance", ".3g"),
+        ("witness_correlation", "correlation with the EOG", ".3f"),
+    ),
 }
 
 

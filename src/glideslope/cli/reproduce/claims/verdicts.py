@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from glideslope.cli.reproduce.claims import pca, penalty
+from glideslope.cli.reproduce.claims import ica, pca, penalty
 from glideslope.cli.reproduce.claims.verdict import Verdict
 
 JUDGES: dict[str, Callable[[dict[str, Any]], list[Verdict]]] = {
     "penalty": penalty.verdicts,
     "pca": pca.verdicts,
+    "ica": ica.verdicts,
 }
 
 

@@ -131,4 +131,6 @@ def run_study(study: Study, engine: Engine, bar: Progress, total: Any) -> tuple[
 
 def keep(found: Any, name: str, setup: Setup, folder: Path) -> None:
     """Write records with their provenance."""
-    records.merge(found.assign(**provenance(folder.parent)), setup.output / "records" / f"{name}.parquet")
+    records.merge(
+        found.assign(scale=setup.scale, **provenance(folder.parent)), setup.output / "records" / f"{name}.parquet"
+    )

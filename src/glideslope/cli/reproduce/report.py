@@ -26,6 +26,12 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel("seconds", "witness_correlation", "seconds", "correlation with the EOG", x_log=True, y_log=False),
         Panel("epoch", "value", "epochs", "f - f* at the projected point", x_log=True),
     ),
+    "cnn": (
+        Panel("seconds", "accuracy", "seconds", "test accuracy", y_log=False),
+        Panel("seconds", "penalty", "seconds", "sum of N(X) over layers"),
+        Panel("epoch", "accuracy", "epochs", "test accuracy", y_log=False),
+        Panel("epoch", "penalty", "epochs", "sum of N(X) over layers"),
+    ),
 }
 SECTIONS = {
     "penalty": (
@@ -47,6 +53,12 @@ SECTIONS["ica"] = (
     "Every seed draws its own sources and mixing. The loss is measured from the minimum that the automatic search of "
     "`minimize` finds from the true mixing (for the EEG, from the identity). Picard-O and FastICA are what a user "
     "would pick instead: they are run anew for every point, with more iterations each time.",
+)
+SECTIONS["cnn"] = (
+    "Networks with orthogonal convolutions (§ 4.3, figures 5 and 7)",
+    "Every kernel is constrained as a matrix n_out × (n_in k²), transposed if that is wide. All methods start from the "
+    "same network, with orthonormal kernels, and see the same batches. Step sizes are chosen on every tenth training "
+    "image, held out for that; the runs use all of them. Seconds are those of training, without evaluation.",
 )
 CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1d2733; max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from glideslope.cli.reproduce.study import Study
@@ -33,6 +34,21 @@ ICA_METHODS = (
     "riemannian-sgd-exponential",
     "picard-o",
     "fastica",
+)
+CNN_METHODS = (
+    "landing",
+    "landing-euclidean",
+    "landing-two-step",
+    "riemannian-qr",
+    "penalty-1",
+    "penalty-1000",
+    "trivialization",
+    "unconstrained",
+)
+NETWORKS = {"vgg16": "VGG16", "resnet18": "ResNet18"}
+FETCH = (
+    "fetch cifar-10-binary.tar.gz or cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html and give "
+    "the archive, or the folder it unpacks to, by --data"
 )
 
 
@@ -149,6 +165,75 @@ class Ica:
         )
 
 
+@dataclass(frozen=True)
+class Cnn:
+    """Section 4.3 and figure 7; without data of its own the digits of scikit-learn."""
+
+    data: str | None = None
+    needs_data: bool = False
+    limit: int | None = None
+    network: tuple[str, ...] = ("vgg16", "resnet18")
+    width: int = 64
+    batch_size: int = 128
+    epochs: float = 150
+    milestones: tuple[float, ...] = (50, 100)
+    weight_decay: float = 5e-4
+    seeds: int = 5
+    methods: tuple[str, ...] = CNN_METHODS
+    grid: tuple[float, ...] = (1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+    search_epochs: float = 9
+    max_seconds: float | None = None
+    search_seconds: float | None = None
+
+    def studies(self) -> list[Study]:
+        """One per network."""
+        if self.data is None and self.needs_data:
+            raise ValueError(f"the CNN at this scale needs CIFAR-10, or leave it out: {FETCH}")
+        if self.data is not None and not Path(self.data).exists():
+            raise ValueError(f"there is nothing at {self.data}: {FETCH}")
+        return [self.study(network) for network in self.network]
+
+    def study(self, network: str) -> Study:
+        """All methods on one network."""
+        if network not in NETWORKS:
+            raise ValueError(f"--network must be of {', '.join(NETWORKS)}; got {network!r}")
+        if self.width < 8 or self.width % 8:
+            raise ValueError(f"--width must be a multiple of 8; got {self.width}")
+        dataset = "digits" if self.data is None else "cifar10"
+        place = {} if self.data is None else {"path": self.data}
+        return Study(
+            experiment="cnn",
+            name=f"cnn-{dataset}-{network}-width{self.width}",
+            title=f"{NETWORKS[network]} of width {self.width} on {'digits' if self.data is None else 'CIFAR-10'}",
+            benchmark="orthogonal_cnn",
+            objective="orthogonal-cnn",
+            dataset=dataset,
+            dataset_parameters={**place, "limit": self.limit},
+            parameters={
+                "network": network,
+                "width": self.width,
+                "batch_size": self.batch_size,
+                "epochs": self.epochs,
+                "milestones": tuple(self.milestones),
+                "weight_decay": self.weight_decay,
+                "max_seconds": self.max_seconds,
+                "held_out": False,
+            },
+            search={
+                "epochs": self.search_epochs,
+                "milestones": shrunk(self.milestones, self.search_epochs / self.epochs),
+                "max_seconds": self.search_seconds,
+                "held_out": True,
+            },
+            methods=self.methods,
+            grid=self.grid,
+            seeds=tuple(range(self.seeds)),
+            n_records=math.ceil(self.epochs) + 3,
+            criterion_name="error on held-out training images",
+            facts={"width": self.width},
+        )
+
+
 def shrunk(milestones: tuple[float, ...], share: float) -> tuple[float, ...]:
     """The schedule of a run in the shorter time of a search."""
     return tuple(round(milestone * share, 3) for milestone in milestones)
@@ -161,6 +246,7 @@ class Scale:
     penalty: Penalty
     pca: Pca
     ica: Ica
+    cnn: Cnn
 
     def with_options(self, experiments: tuple[str, ...], given: dict[str, Any]) -> Scale:
         """The scale with options of the command line in the settings that have them."""
@@ -202,6 +288,19 @@ SCALES: dict[str, Scale] = {
             grid=(0.1, 0.5),
             search_epochs=10,
         ),
+        cnn=Cnn(
+            limit=200,
+            network=("resnet18",),
+            width=8,
+            epochs=2,
+            milestones=(1,),
+            seeds=2,
+            methods=("landing", "riemannian-qr", "penalty-1", "trivialization"),
+            grid=(0.03, 0.1),
+            search_epochs=1,
+            max_seconds=1.5,
+            search_seconds=0.5,
+        ),
     ),
     "laptop": Scale(
         penalty=Penalty(),
@@ -217,10 +316,22 @@ SCALES: dict[str, Scale] = {
             search_epochs=2,
         ),
         ica=Ica(epochs=100, seeds=3, grid=(0.05, 0.1, 0.5, 1.0), search_epochs=20),
+        cnn=Cnn(
+            network=("resnet18",),
+            width=8,
+            epochs=12,
+            milestones=(4, 8),
+            seeds=2,
+            grid=(1e-3, 1e-2, 1e-1, 3e-1, 1.0),
+            search_epochs=3,
+            max_seconds=30,
+            search_seconds=8,
+        ),
     ),
     "paper": Scale(
         penalty=Penalty(weights=(1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)),
         pca=Pca(search_epochs=3),
         ica=Ica(),
+        cnn=Cnn(needs_data=True),
     ),
 }

@@ -23,6 +23,13 @@ ENDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("amari", "Amari distance", ".3g"),
         ("witness_correlation", "correlation with the EOG", ".3f"),
     ),
+    "cnn": (
+        ("accuracy", "test accuracy", ".4f"),
+        ("accuracy_projected", "with projected kernels", ".4f"),
+        ("penalty", "sum of N(X)", ".1e"),
+        ("distance", "largest ‖XᵀX - I‖", ".1e"),
+        ("train_loss", "training loss", ".3g"),
+    ),
 }
 
 

@@ -103,7 +103,7 @@ def test_checksums_beside_the_files_are_checked_and_reported(tmp_path):
     content = bytearray((tmp_path / "test_batch.bin").read_bytes())
     content[100] ^= 1
     (tmp_path / "test_batch.bin").write_bytes(content)
-    with pytest.raises(ValueError, match="test_batch.bin differ from SHA256SUMS"):
+    with pytest.raises(ValueError, match=r"test_batch\.bin differ from SHA256SUMS"):
         cifar.read_cifar(tmp_path)
 
 

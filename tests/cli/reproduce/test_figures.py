@@ -86,7 +86,9 @@ def test_the_best_step_size_is_the_lowest_at_the_end_and_never_one_that_diverged
     rows = [
         {"method": "landing", "step_size": step, "epoch": epoch, "criterion": value, "status": status}
         for step, ends in {0.1: (5.0, 2.0), 1.0: (0.1, 3.0), 10.0: (0.1, 0.01)}.items()
-        for epoch, value, status in zip((0, 1), ends, ("running", "diverged" if step == 10.0 else "running"), strict=True)
+        for epoch, value, status in zip(
+            (0, 1), ends, ("running", "diverged" if step == 10.0 else "running"), strict=True
+        )
     ]
     assert best_steps(pd.DataFrame(rows), study((0.1, 1.0, 10.0))) == {"landing": 0.1}
     lost = pd.DataFrame(rows).assign(status="diverged")

@@ -44,6 +44,9 @@ def test_a_smoke_run_records_every_method_and_seed_of_every_study(smoke):
             assert set(own["method"]) == wanted
             assert {seed for seed, _ in own.groupby("seed")} == seeds
         assert set(rows[rows["phase"] == "search"]["step_size"]) == set(study.grid)
+        ends = records.last(rows)
+        ends = ends[~ends["status"].isin(["diverged", "out of time"]) & ~ends["method"].isin(study.without_step_size)]
+        assert (ends["epoch"] >= study.parameters["epochs"]).all(), ends
 
 
 def test_records_have_their_provenance_and_epochs_and_seconds_that_grow(smoke):

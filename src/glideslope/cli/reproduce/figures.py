@@ -20,9 +20,10 @@ STYLE: Any = {
     "axes.grid": True,
     "grid.color": "#e3e3e3",
     "grid.linewidth": 0.6,
-    "svg.hashsalt": "glideslope",  # the same figure is the same file
     "figure.facecolor": "white",
 }
+
+RESOLUTION = 140
 
 
 class Panel(NamedTuple):
@@ -55,7 +56,7 @@ def draw_panels(records: Any, panels: tuple[Panel, ...], columns: int = 2) -> An
     from matplotlib.lines import Line2D
 
     n_rows = -(-len(panels) // columns)
-    figure, grid = pyplot.subplots(n_rows, columns, figsize=(10, 3.3 * n_rows + 0.9), squeeze=False)
+    figure, grid = pyplot.subplots(n_rows, columns, figsize=(10, 3.2 * n_rows + 0.7), squeeze=False)
     names = in_order(set(runs(records)["method"]))
     for axes, panel in zip(grid.flat, panels, strict=False):
         draw_panel(axes, records, names, panel)
@@ -68,7 +69,7 @@ def draw_panels(records: Any, panels: tuple[Panel, ...], columns: int = 2) -> An
     height = figure.get_size_inches()[1]
     legend_rows = -(-len(names) // 4)
     figure.legend(handles=handles, loc="upper center", ncols=4, frameon=False, fontsize=9)
-    figure.tight_layout(rect=(0, 0, 1, 1 - (0.12 + 0.22 * legend_rows) / height))
+    figure.tight_layout(rect=(0, 0, 1, 1 - (0.08 + 0.2 * legend_rows) / height))
     return figure
 
 
@@ -94,14 +95,10 @@ def draw_panel(axes: Any, records: Any, names: list[str], panel: Panel) -> None:
     axes.set_ylabel(panel.y_label)
 
 
-def as_svg(figure: Any) -> str:
-    """The figure as an address that holds it, for an img element: nothing is fetched."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def save(figure: Any, folder: Path, name: str) -> None:
-    """A PNG of the figure."""
+def save(figure: Any, folder: Path, name: str) -> str:
+    """Write a PNG of the figure; the address that holds it, for an img element: nothing is fetched."""
     folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(folder / f"{name}.png", dpi=110)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=RESOLUTION, metadata={"Software": None})
+    (folder / f"{name}.png").write_bytes(buffer.getvalue())
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

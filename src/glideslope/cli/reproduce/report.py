@@ -8,7 +8,7 @@ from typing import Any
 
 from glideslope.cli.reproduce import penalty, tables
 from glideslope.cli.reproduce.claims import DOES_NOT_HOLD, HOLDS, verdicts
-from glideslope.cli.reproduce.figures import Panel, as_svg, draw_panels, drawing, save
+from glideslope.cli.reproduce.figures import Panel, draw_panels, drawing, save
 from glideslope.cli.reproduce.provenance import COLUMNS
 from glideslope.cli.reproduce.records import read
 
@@ -110,9 +110,9 @@ def section(name: str, records: Any, figures: Path) -> str:
     """Figure and tables of one study."""
     experiment = records["experiment"].iloc[0]
     figure = penalty.draw(records) if experiment == "penalty" else draw_panels(records, panels_of(records))
-    save(figure, figures, name)
+    address = save(figure, figures, name)
     title = "" if experiment == "penalty" else f"<h3>{escape(records['title'].iloc[0])}</h3>"
-    shown = f"{title}<img alt='{escape(name)}' src='{as_svg(figure)}'>"
+    shown = f"{title}<img alt='{escape(name)}' src='{address}'>"
     if experiment == "penalty":
         return shown
     return shown + tables.ends(records, experiment) + tables.step_sizes(records)

@@ -78,9 +78,9 @@ class Pca:
     seeds: int = 3
     methods: tuple[str, ...] = PCA_METHODS
     grid: tuple[float, ...] = HALF_DECADES
-    search_epochs: float = 1
+    search_epochs: float = 6
     max_seconds: float | None = None
-    search_seconds: float | None = 60
+    search_seconds: float | None = None
 
     def studies(self) -> list[Study]:
         """One per model and p."""
@@ -312,8 +312,8 @@ SCALES: dict[str, Scale] = {
             epochs=10,
             milestones=(5, 8),
             seeds=2,
-            grid=(1e-4, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
-            search_epochs=2,
+            grid=(1e-4, 1e-2, 1e-1, 3e-1, 1.0),
+            search_epochs=5,
         ),
         ica=Ica(epochs=100, seeds=3, grid=(0.05, 0.1, 0.5, 1.0), search_epochs=20),
         cnn=Cnn(
@@ -330,7 +330,7 @@ SCALES: dict[str, Scale] = {
     ),
     "paper": Scale(
         penalty=Penalty(weights=(1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)),
-        pca=Pca(search_epochs=3),
+        pca=Pca(),
         ica=Ica(),
         cnn=Cnn(needs_data=True),
     ),

@@ -9,7 +9,7 @@ from glideslope.cli.reproduce import penalty
 from glideslope.cli.reproduce.figures import Panel, draw_panels, drawing
 from glideslope.cli.reproduce.methods import METHODS, in_order
 from glideslope.cli.reproduce.records import curve, seconds_to_reach
-from glideslope.cli.reproduce.scales import CNN_METHODS, ICA_METHODS, PCA_METHODS
+from glideslope.cli.reproduce.settings import CNN_METHODS, ICA_METHODS, PCA_METHODS
 from glideslope.cli.reproduce.study import Study
 from glideslope.cli.reproduce.sweep import Listener, best_steps
 

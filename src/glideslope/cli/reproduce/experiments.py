@@ -126,6 +126,7 @@ def run_study(study: Study, engine: Engine, bar: Progress, total: Any) -> tuple[
 
     result = sweep(study, engine, on_progress, on_outcome)
     bar.update(task, description=study.name, completed=n_units(study))
+    bar.advance(total, n_units(study) - done)
     return result
 
 

@@ -107,3 +107,18 @@ def test_benchopts_lines_become_progress_outcomes_and_reasons(tmp_path):
     assert outcomes[0][1].startswith("done (cached)")
     assert listener.failures == {"geoopt-qr": "not installed", "ica": "no EEG given", "penalty-1": "error"}
     assert "Traceback" in (tmp_path / "log.txt").read_text()
+
+
+def test_runs_that_a_time_limit_ended_within_an_epoch_are_drawn_forwards_in_time():
+    rows = pd.DataFrame(
+        {
+            "method": "landing",
+            "seed": [0, 0, 1, 1],
+            "epoch": [0.0, 0.4, 0.0, 0.9],
+            "seconds": [0.0, 20.0, 0.0, 16.0],
+            "value": [1.0, 0.5, 1.0, 0.3],
+        }
+    ).assign(phase="run", status="running")
+    table = curve(rows, "landing", "value")
+    assert table["seconds"].tolist() == [0, 18]
+    assert table["epoch"].tolist() == [0, pytest.approx(0.65)]

@@ -62,17 +62,17 @@ def last(records: Any) -> Any:
 
 
 def curve(records: Any, method: str, column: str) -> Any:
-    """Median, lowest and highest of a column over seeds by epoch, with the median seconds; gaps where a run ended.
+    """Median, lowest and highest of a column over seeds by number of the record, with the median epoch and seconds.
 
-    Epochs that fewer than half of the seeds reached are left out.
+    Records that fewer than half of the seeds reached are left out.
     """
     own = runs(records)
-    own = own[own["method"] == method]
+    own = own[own["method"] == method].sort_values(["seed", "epoch"], kind="stable")
     n_seeds = own["seed"].nunique()
-    grouped = own.groupby("epoch")
+    grouped = own.groupby(own.groupby("seed").cumcount())
     table = pd.DataFrame(
         {
-            "epoch": grouped["epoch"].first(),
+            "epoch": grouped["epoch"].median(),
             "seconds": grouped["seconds"].median(),
             "median": grouped[column].median(),
             "low": grouped[column].min(),

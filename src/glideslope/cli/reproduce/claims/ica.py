@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from glideslope.cli.reproduce.claims.verdict import Claim, Verdict, absent
@@ -74,5 +75,6 @@ def retractions(rows: list[Any]) -> Verdict:
             name = f"riemannian-sgd-{kind}"
             if not absent(records, "landing-sgd", name):
                 ratio = seconds_per_epoch(records, name) / seconds_per_epoch(records, "landing-sgd")
-                parts.append((ratio >= MUCH, f"{model(records)}, {kind}: {ratio:.2g} times as long per epoch"))
+                if math.isfinite(ratio):
+                    parts.append((ratio >= MUCH, f"{model(records)}, {kind}: {ratio:.2g} times as long per epoch"))
     return RETRACTIONS.judge_all(parts, "needs runs of landing-sgd and a Riemannian SGD")

@@ -22,7 +22,7 @@ SLACK = 1.05  # a loss counts as reached within this factor
 
 def verdicts(studies: dict[str, Any]) -> list[Verdict]:
     """One verdict per claim over all sizes."""
-    rows = list(studies.values())
+    rows = sorted(studies.values(), key=lambda records: int(records["p"].iloc[0]))
     return [faster(rows), sooner(rows), close(rows), falls(rows), too_small(rows), too_large(rows)]
 
 

@@ -70,4 +70,5 @@ def cifar(path, limit):
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (CIFAR_MEAN, CIFAR_STD))
     train, test = ((torch.from_numpy(part / 255).float() - mean) / std for part in (found.train[:limit], found.test))
     train_labels, test_labels = (torch.from_numpy(labels) for labels in (found.train_labels[:limit], found.test_labels))
-    return Images(train, train_labels, test, test_labels, 4, True, found.note)
+    note = found.note if limit is None else f"{found.note}; the first {limit} for training"
+    return Images(train, train_labels, test, test_labels, 4, True, note)

@@ -136,6 +136,17 @@ def test_a_killed_run_continues_where_it_was(tmp_path):
     assert (tmp_path / "report.html").exists()
 
 
+@pytest.mark.slow
+def test_two_processes_of_joblib_give_the_same_records(smoke, tmp_path):
+    given = {"methods": ("landing", "riemannian-qr")}
+    frames = []
+    for jobs in (1, 2):
+        output = tmp_path / str(jobs)
+        run_experiments(Setup(("pca",), "smoke", output, given, jobs=jobs), Console(quiet=True))
+        frames.append(records.read(output / "records")["pca-text-n60-p10"].drop(columns=["seconds", "recorded"]))
+    pd.testing.assert_frame_equal(*frames)
+
+
 def test_without_the_repository_the_error_says_to_clone_it(tmp_path):
     with pytest.raises(ValueError, match=r"not in the wheel. Clone it .* --benchmarks"):
         benchmarks_folder(tmp_path)
@@ -179,6 +190,6 @@ def test_a_report_can_be_drawn_from_records_alone(smoke, tmp_path):
     (tmp_path / "records").mkdir()
     source = smoke / "records" / "ica-text.parquet"
     (tmp_path / "records" / source.name).write_bytes(source.read_bytes())
-    page = write_report(tmp_path, "smoke", ["a note"]).read_text(encoding="utf-8")
+    page = write_report(tmp_path, ["a note"]).read_text(encoding="utf-8")
     assert page.count("<img") == 1
     assert "a note" in page

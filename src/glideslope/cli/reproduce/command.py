@@ -9,7 +9,6 @@ import typer
 
 EXPERIMENTS = ("penalty", "pca", "ica", "cnn")
 NAMES = (*EXPERIMENTS, "all", "report")
-UNSET: Any = None
 
 
 def option(text: str, **settings: Any) -> Any:

@@ -65,7 +65,7 @@ def run_experiments(setup: Setup, console: Console | None = None) -> dict[str, s
         finally:
             torch.set_num_threads(threads_before)
     notes = [f"Left out: {name}: {reason}." for name, reason in failures.items()]
-    page = write_report(setup.output, setup.scale, notes)
+    page = write_report(setup.output, notes)
     console.print(f"report: {page}", highlight=False, soft_wrap=True)
     for row in verdicts(records.read(setup.output / "records")):
         console.print(f"[bold]{row.outcome:<24}[/bold] {row.claim}", highlight=False, soft_wrap=True)

@@ -52,7 +52,8 @@ SECTIONS["ica"] = (
     "Independent component analysis (§ 4.2, figure 4)",
     "Every seed draws its own sources and mixing. The loss is measured from the minimum that the automatic search of "
     "`minimize` finds from the true mixing (for the EEG, from the identity). Picard-O and FastICA are what a user "
-    "would pick instead: they are run anew for every point, with more iterations each time.",
+    "would pick instead: they are run anew for every point, with more iterations each time, which "
+    "stand for epochs.",
 )
 SECTIONS["cnn"] = (
     "Networks with orthogonal convolutions (§ 4.3, figures 5 and 7)",
@@ -73,14 +74,15 @@ th { background: #f1f5f9; } td.number { text-align: right; font-variant-numeric:
 """
 
 
-def write_report(folder: Path, scale: str, notes: list[str]) -> Path:
+def write_report(folder: Path, notes: list[str]) -> Path:
     """Draw and write folder/report.html from folder/records; figures also as PNG files in folder/figures."""
     studies = read(folder / "records")
     if not studies:
         raise ValueError(f"no records in {folder / 'records'}: run an experiment first")
+    scales = ", ".join(sorted({scale for records in studies.values() for scale in records["scale"].unique()}))
     parts = [
         "<h1>Landing on the Stiefel manifold: the paper's experiments</h1>",
-        f"<p>Ablin, Vary, Gao, Absil, JMLR 2024, section 4 and appendix A. Scale: <b>{escape(scale)}</b>.</p>",
+        f"<p>Ablin, Vary, Gao, Absil, JMLR 2024, section 4 and appendix A. Scale: <b>{escape(scales)}</b>.</p>",
         claims_table(studies),
     ]
     with drawing():

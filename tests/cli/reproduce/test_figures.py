@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from glideslope.cli.reproduce import penalty
-from glideslope.cli.reproduce.figures import Panel, draw_panels, drawing
+from glideslope.cli.reproduce.figures import Panel, above_zero, draw_panels, drawing
 from glideslope.cli.reproduce.methods import METHODS, in_order
 from glideslope.cli.reproduce.records import curve, seconds_to_reach
 from glideslope.cli.reproduce.settings import CNN_METHODS, ICA_METHODS, PCA_METHODS
@@ -122,3 +122,10 @@ def test_runs_that_a_time_limit_ended_within_an_epoch_are_drawn_forwards_in_time
     table = curve(rows, "landing", "value")
     assert table["seconds"].tolist() == [0, 18]
     assert table["epoch"].tolist() == [0, pytest.approx(0.65)]
+
+
+def test_a_logarithmic_axis_shows_zero_at_the_floor_leaves_small_values_and_drops_negative_ones():
+    columns = {"median": [1.0, -1e-16, 0.0, 1e-30, -0.5], "low": [0.5, -1e-15, 0.0, 1e-31, -1.0]}
+    table = pd.DataFrame({**columns, "high": [2.0, 1e-16, 0.0, 1e-29, 0.1]})
+    assert above_zero(table.copy(), 1e-16)["median"].tolist() == [1.0, 1e-16, 1e-16, 1e-16]
+    assert above_zero(table.copy(), 0.0)["median"].tolist() == [1.0, 1e-30]

@@ -24,6 +24,7 @@ STYLE: Any = {
 }
 
 RESOLUTION = 140
+ROUNDING = 1e-14
 
 
 class Panel(NamedTuple):
@@ -35,6 +36,8 @@ class Panel(NamedTuple):
     y_label: str
     x_log: bool = False
     y_log: bool = True
+    floor: float = 0.0
+    """Where a logarithmic axis shows what is zero but for rounding."""
 
 
 @contextmanager
@@ -78,7 +81,7 @@ def draw_panel(axes: Any, records: Any, names: list[str], panel: Panel) -> None:
     for name in names:
         table = curve(records, name, panel.y)
         if panel.y_log:
-            table = table[table["low"] > 0]
+            table = above_zero(table, panel.floor)
         if panel.x_log:
             table = table[table[panel.x] > 0]
         if not len(table):
@@ -93,6 +96,14 @@ def draw_panel(axes: Any, records: Any, names: list[str], panel: Panel) -> None:
         axes.set_xscale("log")
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
+
+
+def above_zero(table: Any, floor: float) -> Any:
+    """The rows that a logarithmic axis can show: those within rounding of zero at the floor, negative ones not."""
+    columns = ["median", "low", "high"]
+    near = table[columns].abs().max(axis=1) < (ROUNDING if floor else 0)
+    table.loc[near, columns] = table.loc[near, columns].clip(lower=floor)
+    return table[table["low"] > 0]
 
 
 def save(figure: Any, folder: Path, name: str) -> str:

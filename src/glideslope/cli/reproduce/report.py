@@ -20,11 +20,11 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel("epoch", "penalty", "epochs", "N(X)"),
     ),
     "ica": (
-        Panel("seconds", "value", "seconds", "f - f* at the projected point", x_log=True),
+        Panel("seconds", "value", "seconds", "f - f* at the projected point", x_log=True, floor=1e-16),
         Panel("seconds", "penalty", "seconds", "N(X)", x_log=True),
         Panel("seconds", "amari", "seconds", "Amari distance", x_log=True),
         Panel("seconds", "witness_correlation", "seconds", "correlation with the EOG", x_log=True, y_log=False),
-        Panel("epoch", "value", "epochs", "f - f* at the projected point", x_log=True),
+        Panel("epoch", "value", "epochs", "f - f* at the projected point", x_log=True, floor=1e-16),
     ),
     "cnn": (
         Panel("seconds", "accuracy", "seconds", "test accuracy", y_log=False),

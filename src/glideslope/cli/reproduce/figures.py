@@ -83,7 +83,7 @@ def draw_panel(axes: Any, records: Any, names: list[str], panel: Panel) -> None:
         if panel.y_log:
             table = above_zero(table, panel.floor)
         if panel.x_log:
-            table = table[table[panel.x] > 0]
+            table = table[(table[panel.x] > 0) & (table["epoch"] > 0)]
         if not len(table):
             continue
         style = METHODS[name]

@@ -70,7 +70,7 @@ th, td { padding: 0.28rem 0.6rem; border-bottom: 1px solid #dbe1e8; text-align: 
 th { background: #f1f5f9; } td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .holds { color: #11703c; font-weight: 600; } .not { color: #a61e2f; font-weight: 600; } .untested { color: #66707c; }
 .swatch { display: inline-block; width: 0.8em; height: 0.8em; margin-right: 0.4em; border-radius: 2px; }
-.where { white-space: nowrap; } .note { color: #4a5561; font-size: 0.92rem; }
+.where, .method { white-space: nowrap; } .note { color: #4a5561; font-size: 0.92rem; }
 """
 
 

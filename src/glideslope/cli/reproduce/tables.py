@@ -36,7 +36,9 @@ ENDS: dict[str, tuple[tuple[str, str, str], ...]] = {
 def name_cell(name: str) -> str:
     """The label of a method beside its colour."""
     method = METHODS[name]
-    return f"<td><span class='swatch' style='background:{method.colour}'></span>{escape(method.label)}</td>"
+    return (
+        f"<td class='method'><span class='swatch' style='background:{method.colour}'></span>{escape(method.label)}</td>"
+    )
 
 
 def number_cell(value: float, form: str) -> str:

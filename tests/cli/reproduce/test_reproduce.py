@@ -14,7 +14,7 @@ from rich.console import Console
 
 from glideslope.cli.reproduce import records
 from glideslope.cli.reproduce.claims import HOLDS, NOT_TESTED, verdicts
-from glideslope.cli.reproduce.experiments import Setup, benchmarks_folder, run_experiments
+from glideslope.cli.reproduce.experiments import Setup, benchmarks_folder, run_experiments, run_studies
 from glideslope.cli.reproduce.provenance import COLUMNS, digest_of_code
 from glideslope.cli.reproduce.report import write_report
 from glideslope.cli.reproduce.scales import SCALES
@@ -83,11 +83,17 @@ def test_smoke_sizes_judge_the_proposition_and_nothing_else(smoke):
     assert [row.outcome for row in found] == [HOLDS, HOLDS] + [NOT_TESTED] * 16
 
 
+def study_pca(output, jobs=1, **given):
+    """What `reproduce pca` does, without the report."""
+    setup = Setup(experiments=("pca",), scale="smoke", output=output, jobs=jobs)
+    assert run_studies(setup, SCALES["smoke"].with_options(("pca",), given), Console(quiet=True)) == {}
+
+
 def test_the_same_command_again_takes_all_runs_from_the_cache(smoke):
     log = smoke / "log.txt"
     before = len(log.read_text().splitlines())
     old = records.read(smoke / "records")["pca-text-n60-p10"]
-    run_experiments(Setup(experiments=("pca",), scale="smoke", output=smoke), Console(quiet=True))
+    study_pca(smoke)
     lines = log.read_text().splitlines()[before:]
     outcomes = [line for line in lines if re.search(r": (done|diverged|error)", line)]
     assert len(outcomes) == 25
@@ -97,8 +103,7 @@ def test_the_same_command_again_takes_all_runs_from_the_cache(smoke):
 
 
 def test_runs_of_some_methods_leave_the_records_of_the_others(smoke):
-    given = {"methods": ("landing",), "epochs": 2.0, "milestones": (1.0,)}
-    run_experiments(Setup(experiments=("pca",), scale="smoke", output=smoke, given=given), Console(quiet=True))
+    study_pca(smoke, methods=("landing",), epochs=2.0, milestones=(1.0,))
     rows = records.read(smoke / "records")["pca-text-n60-p10"]
     own = records.runs(rows)
     assert own[own["method"] == "landing"]["epoch"].max() == 2
@@ -108,7 +113,7 @@ def test_runs_of_some_methods_leave_the_records_of_the_others(smoke):
 def test_a_killed_run_continues_where_it_was(tmp_path):
     """Killed without warning after some runs; the second time those come from the cache and the rest is run."""
     code = "from glideslope.cli import main; main()"
-    options = ["--methods", "landing,riemannian-qr", "--seeds", "2", "--epochs", "400", "--milestones", "200"]
+    options = ["--methods", "landing,riemannian-qr", "--seeds", "2", "--epochs", "200", "--milestones", "100"]
     command = [sys.executable, "-c", code, "reproduce", "pca", "--scale", "smoke", "--output", str(tmp_path), *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     log = tmp_path / "log.txt"
@@ -132,17 +137,16 @@ def test_a_killed_run_continues_where_it_was(tmp_path):
     assert sum(": done" in line for line in again) - done_before == 10
     ends = records.last(records.read(tmp_path / "records")["pca-text-n60-p10"])
     assert len(ends) == 4
-    assert (ends["epoch"] == 400).all()
+    assert (ends["epoch"] == 200).all()
     assert (tmp_path / "report.html").exists()
 
 
 @pytest.mark.slow
-def test_two_processes_of_joblib_give_the_same_records(smoke, tmp_path):
-    given = {"methods": ("landing", "riemannian-qr")}
+def test_two_processes_of_joblib_give_the_same_records(tmp_path):
     frames = []
     for jobs in (1, 2):
         output = tmp_path / str(jobs)
-        run_experiments(Setup(("pca",), "smoke", output, given, jobs=jobs), Console(quiet=True))
+        study_pca(output, jobs, methods=("landing", "riemannian-qr"))
         frames.append(records.read(output / "records")["pca-text-n60-p10"].drop(columns=["seconds", "recorded"]))
     pd.testing.assert_frame_equal(*frames)
 

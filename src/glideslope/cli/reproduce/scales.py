@@ -58,7 +58,7 @@ SCALES: dict[str, Scale] = {
             search_epochs=10,
         ),
         cnn=Cnn(
-            limit=200,
+            limit=100,
             network=("resnet18",),
             width=8,
             epochs=2,

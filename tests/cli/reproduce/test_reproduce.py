@@ -166,6 +166,7 @@ def test_without_the_repository_the_error_says_to_clone_it(tmp_path):
         (["cnn", "--scale", "smoke", "--data", "nowhere"], "fetch cifar-10-binary.tar.gz"),
         (["cnn", "--scale", "smoke", "--width", "12"], "--width must be a multiple of 8"),
         (["cnn", "--scale", "smoke", "--network", "alexnet"], "--network must be of vgg16, resnet18"),
+        (["pca", "--scale", "smoke", "--methods", "landng"], "pca has no method landng; it has"),
         (["report"], "no records in"),
     ],
 )

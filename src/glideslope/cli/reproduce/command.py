@@ -79,6 +79,9 @@ def reproduce(
     except ValueError as error:
         typer.echo(f"glideslope reproduce: {error}", err=True)
         raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("glideslope reproduce: stopped; the same command goes on from here", err=True)
+        raise typer.Exit(130) from None
     if failures:
         raise typer.Exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ def run_experiments(setup: Setup, console: Console | None = None) -> dict[str, s
     """Run, record and report; what went wrong, by study and method."""
     if setup.scale not in SCALES:
         raise ValueError(f"--scale must be one of {', '.join(SCALES)}; got {setup.scale!r}")
-    console = console or Console(stderr=True)
+    # The file itself, because standard error is Benchopt's while it runs.
+    console = console or Console(file=sys.stderr)
     failures: dict[str, str] = {}
     if setup.experiments:
         scale = SCALES[setup.scale].with_options(setup.experiments, setup.given)
@@ -87,7 +89,7 @@ def run_studies(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console) as bar:
+    with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as bar:
         if "penalty" in setup.experiments:
             table = penalty_figure.measure(scale.penalty.weights)
             keep(table, "penalty", setup, folder)

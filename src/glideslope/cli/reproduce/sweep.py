@@ -77,22 +77,30 @@ class Engine:
         on_outcome: Callable[[str, str], None],
     ) -> tuple[Any, dict[str, str]]:
         """Records of methods with these step sizes, and what went wrong with which method."""
+        from benchopt.benchmark import Benchmark
         from benchopt.runner import run_benchmark
 
+        if not solvers:  # to Benchopt that means all of them
+            return pd.DataFrame(), {}
+        folder = self.benchmarks / study.benchmark
         listener = Listener(self.log, on_progress, on_outcome)
         solver_patterns = [
             {name: {} if steps is None else {"step_size": list(steps)}} for name, steps in solvers.items()
         ]
         with tempfile.TemporaryDirectory() as scratch, cache_in(self.cache), listening(listener):
+            known = Benchmark(folder).get_solver_names()
+            strangers = sorted(set(solvers) - set(known))
+            if strangers:
+                raise ValueError(f"{study.experiment} has no method {', '.join(strangers)}; it has {', '.join(known)}")
             try:
                 path = run_benchmark(
-                    str(self.benchmarks / study.benchmark),
+                    str(folder),
                     solver_names=solver_patterns,
                     dataset_names=[study.dataset_pattern()],
                     objective_filters=[study.objective_pattern(search=phase == SEARCH)],
                     max_runs=study.n_records,
                     n_repetitions=1,
-                    n_jobs=self.jobs,
+                    n_jobs=self.jobs if self.parallel_config is None else None,
                     parallel_config=None if self.parallel_config is None else str(self.parallel_config),
                     plot_result=False,
                     output_file=str(Path(scratch) / "results.parquet"),
@@ -151,8 +159,6 @@ def sweep(
     search, failures = engine.run(study, {**searched}, SEARCH, on_progress, on_outcome)
     chosen = best_steps(search, study) if len(search) else {}
     final: dict[str, list[float] | None] = {name: [step] for name, step in chosen.items()}
-    if not final and not free:  # to Benchopt, no solvers means all of them
-        return search, failures
     records, more = engine.run(study, {**final, **free}, RUN, on_progress, on_outcome)
     return pd.concat([search, records], ignore_index=True), {**failures, **more}
 

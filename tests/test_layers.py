@@ -35,7 +35,7 @@ FOREIGN = {
     "optim": {"torch", "numpy"},
     "solve": {"torch", "numpy"},
     "estimators": {"torch", "numpy", "sklearn"},
-    "cli": {"torch", "numpy", "sklearn", "benchopt", "matplotlib", "rich", "typer"},
+    "cli": {"torch", "numpy", "sklearn", "benchopt", "matplotlib", "pandas", "rich", "typer"},
     ROOT: {"torch"},
 }
 

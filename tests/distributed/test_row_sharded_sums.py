@@ -47,7 +47,7 @@ def test_minimize_with_rows_on_ranks_finds_what_one_rank_finds(ranks, ways, tmp_
         assert f"the shape of X is (23, 3) on rank 0 and (23, 4) on rank {ranks - 1}" in messages["shape"]
         assert "rows on many ranks need method='landing'" in messages["method"]
         assert "give step_size as a number" in messages["theory"]
-        assert "must be finite; got 1 entries" in messages["finite"]
+        assert "must be finite, without NaN or infinity; got 1 entries" in messages["finite"]
         assert "placed as Shard(1)" in messages["placement"]
         assert "the problem must be a sum over rows of data" in messages["function"]
         assert "X0 must be one too" in messages["plain"]

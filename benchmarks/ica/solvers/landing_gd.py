@@ -1,0 +1,10 @@
+from typing import ClassVar
+
+from benchmark_utils.ica import Minimizer
+
+
+class Solver(Minimizer):
+    """The base landing algorithm, with the full gradient."""
+
+    name = "landing-gd"
+    options: ClassVar = {"method": "landing", "gradient": "full"}

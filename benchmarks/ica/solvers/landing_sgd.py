@@ -1,0 +1,10 @@
+from typing import ClassVar
+
+from benchmark_utils.ica import Minimizer
+
+
+class Solver(Minimizer):
+    """Landing SGD."""
+
+    name = "landing-sgd"
+    options: ClassVar = {"method": "landing", "gradient": "minibatch"}

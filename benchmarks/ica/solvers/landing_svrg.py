@@ -1,0 +1,10 @@
+from typing import ClassVar
+
+from benchmark_utils.ica import Minimizer
+
+
+class Solver(Minimizer):
+    """Landing with loopless SVRG, beyond the paper."""
+
+    name = "landing-svrg"
+    options: ClassVar = {"method": "landing", "gradient": "svrg"}

@@ -1,0 +1,10 @@
+from typing import ClassVar
+
+from benchmark_utils.ica import Minimizer
+
+
+class Solver(Minimizer):
+    """Riemannian SGD."""
+
+    name = "riemannian-sgd-qr"
+    options: ClassVar = {"method": "riemannian", "gradient": "minibatch", "retraction": "qr"}

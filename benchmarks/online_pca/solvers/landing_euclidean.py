@@ -1,0 +1,10 @@
+from typing import ClassVar
+
+from benchmark_utils.pca import Minimizer
+
+
+class Solver(Minimizer):
+    """Landing SGD with the Euclidean metric, whose steps are as long as those of the Riemannian methods."""
+
+    name = "landing-euclidean"
+    options: ClassVar = {"method": "landing", "metric": "euclidean"}

@@ -1,0 +1,10 @@
+from typing import ClassVar
+
+from benchmark_utils.pca import Minimizer
+
+
+class Solver(Minimizer):
+    """Riemannian SGD with the Euclidean metric and a retraction in every step."""
+
+    name = "riemannian-exponential"
+    options: ClassVar = {"method": "riemannian", "retraction": "exponential", "metric": "euclidean"}

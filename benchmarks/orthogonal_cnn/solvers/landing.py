@@ -1,0 +1,13 @@
+from typing import ClassVar
+
+from benchmark_utils.training import Orthogonal
+
+import glideslope as gs
+
+
+class Solver(Orthogonal):
+    """Landing with the paper's options: canonical metric, λ = 1, ε = ½."""
+
+    name = "landing"
+    kind: ClassVar = gs.LandingSGD
+    options: ClassVar = {"attraction": 1.0, "safe_radius": 0.5, "metric": "canonical"}

@@ -1,0 +1,112 @@
+"""`glideslope reproduce`: the options, and what they mean for the scales."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+EXPERIMENTS = ("penalty", "pca", "ica", "cnn")
+NAMES = (*EXPERIMENTS, "all", "report")
+
+
+def option(text: str, **settings: Any) -> Any:
+    """An option that changes nothing unless given."""
+    return typer.Option(help=text, show_default=False, **settings)
+
+
+def reproduce(
+    experiment: Annotated[str, typer.Argument(metavar="{penalty|pca|ica|cnn|all|report}")],
+    scale: Annotated[str, typer.Option(help="smoke, laptop or paper: sizes and budgets.")] = "laptop",
+    output: Annotated[Path | None, option("Folder of records, cache and report; default output/SCALE.")] = None,
+    p: Annotated[str | None, option("PCA: numbers of columns, e.g. 100,200.")] = None,
+    model: Annotated[str | None, option("PCA: data of the text or of the published runs: text, published.")] = None,
+    data: Annotated[Path | None, option("CNN: CIFAR-10, a folder or archive in either original format.")] = None,
+    eeg: Annotated[Path | None, option("ICA: an npz file with eeg_uV and eog_uV.")] = None,
+    network: Annotated[str | None, option("CNN: resnet18, vgg16, or both with a comma.")] = None,
+    width: Annotated[int | None, option("CNN: channels of the first layer; 64 in the paper.")] = None,
+    methods: Annotated[str | None, option("Only these methods, e.g. landing,riemannian-qr.")] = None,
+    epochs: Annotated[float | None, option("Passes over the data of a run.")] = None,
+    milestones: Annotated[str | None, option("Epochs at which the step size is divided by ten, e.g. 30,50.")] = None,
+    seeds: Annotated[int | None, option("Number of seeds.", min=1)] = None,
+    grid: Annotated[str | None, option("Step sizes to search, e.g. 0.01,0.1,1.")] = None,
+    search_epochs: Annotated[float | None, option("Epochs of the search for step sizes.")] = None,
+    search_seconds: Annotated[float | None, option("At most so many seconds per run of the search.")] = None,
+    max_seconds: Annotated[float | None, option("At most so many seconds per run, evaluation not counted.")] = None,
+    threads: Annotated[int | None, option("Threads of torch.", min=1)] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time, by joblib; times suffer.")] = 1,
+    parallel_config: Annotated[Path | None, option("Benchopt's file for Dask or SLURM.")] = None,
+    benchmarks: Annotated[Path | None, option("The folder benchmarks of a clone, if not found by itself.")] = None,
+) -> None:
+    """Run the paper's experiments and write a report.
+
+    Records go to OUTPUT/records, one file per study, the report to OUTPUT/report.html. A run that was stopped continues
+    where it was when the same command is given again. `report` only draws anew what the folder holds.
+    """
+    given = {
+        "p": whole_numbers("--p", p),
+        "model": words(model),
+        "data": None if data is None else str(data.resolve()),
+        "eeg": None if eeg is None else str(eeg.resolve()),
+        "network": words(network),
+        "width": width,
+        "methods": words(methods),
+        "epochs": epochs,
+        "milestones": numbers("--milestones", milestones),
+        "seeds": seeds,
+        "grid": numbers("--grid", grid),
+        "search_epochs": search_epochs,
+        "search_seconds": search_seconds,
+        "max_seconds": max_seconds,
+    }
+    from glideslope.cli.reproduce.experiments import Setup, run_experiments
+
+    try:
+        if experiment not in NAMES:
+            raise ValueError(f"the experiment must be one of {', '.join(NAMES)}; got {experiment!r}")
+        setup = Setup(
+            experiments=experiments_of(experiment),
+            scale=scale,
+            output=output or Path("output") / scale,
+            given={name: value for name, value in given.items() if value is not None},
+            threads=threads,
+            jobs=jobs,
+            parallel_config=parallel_config,
+            benchmarks=benchmarks,
+        )
+        failures = run_experiments(setup)
+    except ValueError as error:
+        typer.echo(f"glideslope reproduce: {error}", err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("glideslope reproduce: stopped; the same command goes on from here", err=True)
+        raise typer.Exit(130) from None
+    if failures:
+        raise typer.Exit(1)
+
+
+def experiments_of(name: str) -> tuple[str, ...]:
+    """The experiments that a name on the command line means."""
+    return EXPERIMENTS if name == "all" else () if name == "report" else (name,)
+
+
+def words(text: str | None) -> tuple[str, ...] | None:
+    """Words between commas."""
+    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def numbers(name: str, text: str | None) -> tuple[float, ...] | None:
+    """Numbers between commas."""
+    try:
+        return None if text is None else tuple(float(word) for word in words(text) or ())
+    except ValueError:
+        raise typer.BadParameter(f"{name} takes numbers with commas between; got {text!r}") from None
+
+
+def whole_numbers(name: str, text: str | None) -> tuple[int, ...] | None:
+    """Whole numbers between commas."""
+    found = numbers(name, text)
+    if found is not None and any(value != int(value) or value < 1 for value in found):
+        raise typer.BadParameter(f"{name} takes whole numbers >= 1; got {text!r}")
+    return None if found is None else tuple(int(value) for value in found)

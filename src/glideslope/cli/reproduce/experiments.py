@@ -1,0 +1,139 @@
+"""From options to records and report: finds the benchmarks, runs the studies with progress, writes what came out."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+import glideslope.cli.reproduce.penalty as penalty_figure
+from glideslope.cli.reproduce import records
+from glideslope.cli.reproduce.claims import verdicts
+from glideslope.cli.reproduce.provenance import digest_of_code, provenance
+from glideslope.cli.reproduce.report import write_report
+from glideslope.cli.reproduce.scales import SCALES, Scale
+from glideslope.cli.reproduce.study import Study
+from glideslope.cli.reproduce.sweep import Engine, n_units, sweep
+
+PACKAGE = Path(__file__).parents[2]
+MARK = Path("online_pca") / "objective.py"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the command line asks for."""
+
+    experiments: tuple[str, ...]
+    scale: str
+    output: Path
+    given: dict[str, Any] = field(default_factory=dict)
+    threads: int | None = None
+    jobs: int = 1
+    parallel_config: Path | None = None
+    benchmarks: Path | None = None
+
+
+def benchmarks_folder(given: Path | None) -> Path:
+    """The folder of the Benchopt benchmarks: as given, beside the sources, or in the current folder."""
+    candidates = [given] if given is not None else [PACKAGE.parents[1] / "benchmarks", Path.cwd() / "benchmarks"]
+    for folder in candidates:
+        if (folder / MARK).is_file():
+            return folder.resolve()
+    where = ", ".join(str(folder) for folder in candidates)
+    raise ValueError(
+        f"the benchmarks are not at {where}: they are in the repository, not in the wheel. Clone it and run there, or "
+        "say --benchmarks PATH/benchmarks"
+    )
+
+
+def run_experiments(setup: Setup, console: Console | None = None) -> dict[str, str]:
+    """Run, record and report; what went wrong, by study and method."""
+    if setup.scale not in SCALES:
+        raise ValueError(f"--scale must be one of {', '.join(SCALES)}; got {setup.scale!r}")
+    # The file itself, because standard error is Benchopt's while it runs.
+    console = console or Console(file=sys.stderr)
+    failures: dict[str, str] = {}
+    if setup.experiments:
+        scale = SCALES[setup.scale].with_options(setup.experiments, setup.given)
+        threads_before = torch.get_num_threads()
+        torch.set_num_threads(setup.threads or threads_before)
+        try:
+            failures = run_studies(setup, scale, console)
+        finally:
+            torch.set_num_threads(threads_before)
+    notes = [f"Left out: {name}: {reason}." for name, reason in failures.items()]
+    page = write_report(setup.output, notes)
+    console.print(f"report: {page}", highlight=False, soft_wrap=True)
+    for row in verdicts(records.read(setup.output / "records")):
+        console.print(f"[bold]{row.outcome:<24}[/bold] {row.claim}", highlight=False, soft_wrap=True)
+    for name, reason in failures.items():
+        console.print(f"[red]{name}: {reason}[/red]; see {setup.output / 'log.txt'}", soft_wrap=True)
+    return {name: reason for name, reason in failures.items() if reason == "error"}
+
+
+def run_studies(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
+    """Run every study of every experiment; records are written as soon as a study is complete."""
+    folder = benchmarks_folder(setup.benchmarks)
+    setup.output.mkdir(parents=True, exist_ok=True)
+    studies = [study for name in setup.experiments for study in getattr(scale, name).studies()]
+    failures: dict[str, str] = {}
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as bar:
+        if "penalty" in setup.experiments:
+            table = penalty_figure.measure(scale.penalty.weights)
+            keep(table, "penalty", setup, folder)
+        total = bar.add_task("all", total=sum(map(n_units, studies)))
+        for study in studies:
+            engine = engine_for(study, setup, folder)
+            found, wrong = run_study(study, engine, bar, total)
+            failures |= {f"{study.name}, {method}": reason for method, reason in wrong.items()}
+            if len(found):
+                keep(found, study.name, setup, folder)
+    return failures
+
+
+def engine_for(study: Study, setup: Setup, folder: Path) -> Engine:
+    """Benchopt with a cache that belongs to this code and this number of threads."""
+    code = digest_of_code(
+        folder / study.benchmark, *(PACKAGE / part for part in ("formulas", "optim", "solve", "stiefel"))
+    )
+    cache = setup.output / "cache" / f"{code}-{torch.get_num_threads()}"
+    return Engine(folder, cache.resolve(), setup.output / "log.txt", setup.jobs, setup.parallel_config)
+
+
+def run_study(study: Study, engine: Engine, bar: Progress, total: Any) -> tuple[Any, dict[str, str]]:
+    """Run one study with its own bar."""
+    task = bar.add_task(study.name, total=n_units(study))
+    done = 0.0
+
+    def on_progress(method: str, share: float) -> None:
+        bar.update(task, description=f"{study.name}: {method}", completed=done + min(share, 0.99))
+
+    def on_outcome(method: str, status: str) -> None:
+        nonlocal done
+        done += 1
+        bar.update(task, completed=done)
+        bar.advance(total)
+
+    result = sweep(study, engine, on_progress, on_outcome)
+    bar.update(task, description=study.name, completed=n_units(study))
+    bar.advance(total, n_units(study) - done)
+    return result
+
+
+def keep(found: Any, name: str, setup: Setup, folder: Path) -> None:
+    """Write records with their provenance."""
+    records.merge(
+        found.assign(scale=setup.scale, **provenance(folder.parent)), setup.output / "records" / f"{name}.parquet"
+    )

@@ -1,0 +1,19 @@
+"""Imports a module of a benchmark's folder, which only Benchopt has on its path."""
+
+import importlib
+import sys
+from pathlib import Path
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def load(benchmark: str, *modules: str):
+    """Modules of benchmarks/BENCHMARK/benchmark_utils, loaded anew: every benchmark has a package of that name."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "benchmark_utils"]:
+        del sys.modules[name]
+    sys.path.insert(0, str(BENCHMARKS / benchmark))
+    try:
+        found = [importlib.import_module(f"benchmark_utils.{name}") for name in modules]
+    finally:
+        sys.path.pop(0)
+    return found[0] if len(found) == 1 else found

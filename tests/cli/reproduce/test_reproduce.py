@@ -1,0 +1,200 @@
+"""`glideslope reproduce`: a smoke run of everything, its records, its report, and a run that was killed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from glideslope.cli.reproduce import records
+from glideslope.cli.reproduce.claims import HOLDS, NOT_TESTED, verdicts
+from glideslope.cli.reproduce.experiments import Setup, benchmarks_folder, run_experiments, run_studies
+from glideslope.cli.reproduce.provenance import COLUMNS, digest_of_code
+from glideslope.cli.reproduce.report import write_report
+from glideslope.cli.reproduce.scales import SCALES
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """The folder of one smoke run of all experiments."""
+    output = tmp_path_factory.mktemp("smoke")
+    setup = Setup(experiments=("penalty", "pca", "ica", "cnn"), scale="smoke", output=output)
+    failures = run_experiments(setup, Console(quiet=True))
+    assert failures == {}, (output / "log.txt").read_text()
+    return output
+
+
+def test_a_smoke_run_records_every_method_and_seed_of_every_study(smoke):
+    found = records.read(smoke / "records")
+    assert set(found) == {"penalty", "pca-text-n60-p10", "ica-text", "cnn-digits-resnet18-width8"}
+    for setting in (SCALES["smoke"].pca, SCALES["smoke"].ica, SCALES["smoke"].cnn):
+        study = setting.studies()[0]
+        rows = found[study.name]
+        for phase, seeds in (("search", {0}), ("run", set(study.seeds))):
+            wanted = set(study.methods) - (set(study.without_step_size) if phase == "search" else set())
+            own = rows[rows["phase"] == phase]
+            assert set(own["method"]) == wanted
+            assert {seed for seed, _ in own.groupby("seed")} == seeds
+        assert set(rows[rows["phase"] == "search"]["step_size"]) == set(study.grid)
+        ends = records.last(rows)
+        ends = ends[~ends["status"].isin(["diverged", "out of time"]) & ~ends["method"].isin(study.without_step_size)]
+        assert (ends["epoch"] >= study.parameters["epochs"]).all(), ends
+
+
+def test_records_have_their_provenance_and_epochs_and_seconds_that_grow(smoke):
+    for rows in records.read(smoke / "records").values():
+        assert rows[list(COLUMNS)].notna().all().all()
+        if "method" not in rows:
+            continue
+        for _, run in rows.groupby(["phase", "method", "step_size", "seed"], dropna=False):
+            assert run["epoch"].is_monotonic_increasing
+            assert (run["seconds"] >= 0).all()
+
+
+def test_every_method_runs_with_the_step_size_its_search_found_best(smoke):
+    rows = records.read(smoke / "records")["pca-text-n60-p10"]
+    for method, own in rows.groupby("method"):
+        ends = own[own["phase"] == "search"].groupby("step_size").tail(1)
+        best = ends[ends["status"] != "diverged"].sort_values("value").iloc[0]
+        assert set(own[own["phase"] == "run"]["step_size"]) == {best["step_size"]}, method
+
+
+def test_the_report_holds_everything_it_shows_and_fetches_nothing(smoke):
+    page = (smoke / "report.html").read_text(encoding="utf-8")
+    assert re.findall(r"(?:src|href)\s*=\s*['\"](?!data:)", page) == []
+    assert "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", page)
+    assert "@import" not in page
+    assert "url(" not in page
+    assert page.count("<img") == 4
+    for words in ("Claims", "Step sizes", "Where the records come from", "not tested at this scale", "no EEG given"):
+        assert words in page
+
+
+def test_smoke_sizes_judge_the_proposition_and_nothing_else(smoke):
+    found = verdicts(records.read(smoke / "records"))
+    assert [row.outcome for row in found] == [HOLDS, HOLDS] + [NOT_TESTED] * 16
+
+
+def study_pca(output, jobs=1, **given):
+    """What `reproduce pca` does, without the report."""
+    setup = Setup(experiments=("pca",), scale="smoke", output=output, jobs=jobs)
+    assert run_studies(setup, SCALES["smoke"].with_options(("pca",), given), Console(quiet=True)) == {}
+
+
+def test_the_same_command_again_takes_all_runs_from_the_cache(smoke):
+    log = smoke / "log.txt"
+    before = len(log.read_text().splitlines())
+    old = records.read(smoke / "records")["pca-text-n60-p10"]
+    study_pca(smoke)
+    lines = log.read_text().splitlines()[before:]
+    outcomes = [line for line in lines if re.search(r": (done|diverged|error)", line)]
+    assert len(outcomes) == 25
+    assert all(line.endswith("(cached)") for line in outcomes)
+    new = records.read(smoke / "records")["pca-text-n60-p10"]
+    pd.testing.assert_frame_equal(old.drop(columns="recorded"), new.drop(columns="recorded"))
+
+
+def test_runs_of_some_methods_leave_the_records_of_the_others(smoke):
+    study_pca(smoke, methods=("landing",), epochs=2.0, milestones=(1.0,))
+    rows = records.read(smoke / "records")["pca-text-n60-p10"]
+    own = records.runs(rows)
+    assert own[own["method"] == "landing"]["epoch"].max() == 2
+    assert own[own["method"] == "riemannian-qr"]["epoch"].max() == 6
+
+
+def test_a_killed_run_continues_where_it_was(tmp_path):
+    """Killed without warning after some runs; the second time those come from the cache and the rest is run."""
+    code = "from glideslope.cli import main; main()"
+    options = ["--methods", "landing,riemannian-qr", "--seeds", "2", "--epochs", "200", "--milestones", "100"]
+    command = [sys.executable, "-c", code, "reproduce", "pca", "--scale", "smoke", "--output", str(tmp_path), *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    log = tmp_path / "log.txt"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, **quiet)
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not (log.exists() and log.read_text().count(": done") >= 3):
+            assert process.poll() is None
+            time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done_before = log.read_text().count(": done")
+    assert 3 <= done_before < 10
+    assert not (tmp_path / "report.html").exists()
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=240, **quiet)
+    again = log.read_text().splitlines()
+    cached = sum(line.endswith("(cached)") for line in again)
+    assert done_before <= cached < 10
+    assert sum(": done" in line for line in again) - done_before == 10
+    ends = records.last(records.read(tmp_path / "records")["pca-text-n60-p10"])
+    assert len(ends) == 4
+    assert (ends["epoch"] == 200).all()
+    assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_of_joblib_give_the_same_records(tmp_path):
+    frames = []
+    for jobs in (1, 2):
+        output = tmp_path / str(jobs)
+        study_pca(output, jobs, methods=("landing", "riemannian-qr"))
+        frames.append(records.read(output / "records")["pca-text-n60-p10"].drop(columns=["seconds", "recorded"]))
+    pd.testing.assert_frame_equal(*frames)
+
+
+def test_without_the_repository_the_error_says_to_clone_it(tmp_path):
+    with pytest.raises(ValueError, match=r"not in the wheel. Clone it .* --benchmarks"):
+        benchmarks_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["everything"], "must be one of penalty, pca, ica, cnn, all, report"),
+        (["pca", "--scale", "huge"], "--scale must be one of smoke, laptop, paper"),
+        (["ica", "--scale", "smoke", "--p", "3"], "--p has no meaning for ica"),
+        (["cnn", "--scale", "paper"], "needs CIFAR-10"),
+        (["cnn", "--scale", "smoke", "--data", "nowhere"], "fetch cifar-10-binary.tar.gz"),
+        (["cnn", "--scale", "smoke", "--width", "12"], "--width must be a multiple of 8"),
+        (["cnn", "--scale", "smoke", "--network", "alexnet"], "--network must be of vgg16, resnet18"),
+        (["pca", "--scale", "smoke", "--methods", "landng"], "pca has no method landng; it has"),
+        (["report"], "no records in"),
+    ],
+)
+def test_wrong_options_are_errors_before_anything_runs(tmp_path, capsys, monkeypatch, arguments, words):
+    from glideslope.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["glideslope", "reproduce", *arguments, "--output", str(tmp_path)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_the_cache_belongs_to_the_code(tmp_path):
+    (tmp_path / "a.py").write_text("x = 1")
+    first = digest_of_code(tmp_path)
+    (tmp_path / "a.py").write_text("x = 2")
+    assert digest_of_code(tmp_path) != first
+    (tmp_path / "a.py").write_text("x = 1")
+    (tmp_path / "notes.txt").write_text("not code")
+    assert digest_of_code(tmp_path) == first
+
+
+def test_a_report_can_be_drawn_from_records_alone(smoke, tmp_path):
+    (tmp_path / "records").mkdir()
+    source = smoke / "records" / "ica-text.parquet"
+    (tmp_path / "records" / source.name).write_bytes(source.read_bytes())
+    page = write_report(tmp_path, ["a note"]).read_text(encoding="utf-8")
+    assert page.count("<img") == 1
+    assert "a note" in page

@@ -10,16 +10,28 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NEEDS_SCIKIT_LEARN = ("02_orthogonal_cnn.py",)
+NEEDS_SCIKIT_LEARN = (
+    "02_orthogonal_cnn.py",
+    "11_streaming_pca.py",
+    "12_separate_signals.py",
+    "13_image_patches.py",
+    "14_eeg_blinks.py",
+)
+RECORDING = EXAMPLES.parents[1] / "shared" / "data" / "eeg.npz"
 
 
-def printed(name: str, folder: Path) -> str:
+def printed(name: str, folder: Path, *arguments: str) -> str:
     """What an example prints, run in a folder of its own with one thread."""
     if name in NEEDS_SCIKIT_LEARN:
         pytest.importorskip("sklearn")
     environment = {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -39,7 +51,7 @@ def losses(text: str) -> list[float]:
 
 @pytest.fixture
 def run(tmp_path):
-    return lambda name: printed(name, tmp_path)
+    return lambda name, *arguments: printed(name, tmp_path, *arguments)
 
 
 def test_procrustes_reaches_the_known_optimum_and_draws_a_picture(run, tmp_path):
@@ -107,6 +119,44 @@ def test_data_parallel_ranks_take_the_same_steps(run):
     assert last_number(text, "difference between ranks") == 0
     assert losses(text)[-1] < 0.1
     assert last_number(text, "distance") < 1e-2
+
+
+def test_the_stream_of_digits_captures_almost_the_variance_of_exact_components(run, tmp_path):
+    text = run("11_streaming_pca.py")
+    exact = last_number(text, "variance captured by the exact components")
+    assert exact - 1e-3 < last_number(text, "variance captured by the stream") <= exact
+    assert last_number(text, "distance") < 1e-12
+    assert (tmp_path / "output" / "eigen_digits.png").stat().st_size > 1000
+
+
+def test_waves_and_noise_are_taken_out_of_their_mixtures(run, tmp_path):
+    text = run("12_separate_signals.py")
+    for name in ("sine", "square wave", "sawtooth", "Laplace noise"):
+        assert last_number(text, f"correlation of the {name}") > 0.995
+    assert (tmp_path / "output" / "separated_signals.png").stat().st_size > 1000
+
+
+def test_independent_components_of_photographs_are_oriented_where_principal_ones_are_not(run, tmp_path):
+    text = run("13_image_patches.py")
+    assert last_number(text, "share of principal components that are oriented") < 0.6
+    assert last_number(text, "share of independent components that are oriented") > 0.85
+    principal, independent = (
+        last_number(text, f"median kurtosis of {name} components") for name in ("principal", "independent")
+    )
+    assert independent > 1.3 * principal
+    assert (tmp_path / "output" / "image_patches.png").stat().st_size > 1000
+
+
+def test_the_example_with_a_recording_says_what_to_give_it(run):
+    assert "eeg_uV" in run("14_eeg_blinks.py")
+
+
+@pytest.mark.skipif(not RECORDING.exists(), reason="the EEG recording is not part of the repository")
+def test_one_component_of_the_recording_is_the_blink(run, tmp_path):
+    text = run("14_eeg_blinks.py", str(RECORDING))
+    assert last_number(text, "correlation of the best component with the EOG") > 0.95
+    assert last_number(text, "correlation of the second best") < 0.3
+    assert (tmp_path / "output" / "eeg_blink.png").stat().st_size > 1000
 
 
 def test_every_example_is_tested_here():

@@ -9,6 +9,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -179,3 +180,50 @@ def test_without_scikit_learn_there_is_an_error_with_the_pip_line():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert "pip install 'glideslope[sklearn]'" in run.stderr
+
+
+@both
+def test_what_was_never_fitted_says_so_also_after_a_refused_batch(estimator):
+    data, _ = mixture(4, 50)
+    bad = data.copy()
+    bad[0, 0] = np.nan
+    for learn in (lambda model: model.partial_fit(bad), lambda model: model.fit(bad)):
+        model = clone(estimator)
+        with pytest.raises(ValueError, match="row 0, column 0"):
+            learn(model)
+        with pytest.raises(NotFittedError):
+            model.transform(data)
+    assert clone(estimator).fit(data).transform(data).shape == (50, 2)
+    refused = clone(estimator)
+    with pytest.raises(ValueError, match="row 0, column 0"):
+        refused.partial_fit(bad)
+    assert refused.partial_fit(data[:, :3]).n_features_in_ == 3
+
+
+@both
+def test_half_precision_tensors_and_wrong_widths_are_understood(estimator):
+    data, _ = mixture(4, 300)
+    fitted = clone(estimator).fit(torch.from_numpy(data).bfloat16())
+    assert fitted.components_.dtype == np.float32
+    with pytest.raises(ValueError, match=r"X has 3 columns, but Online.CA has 2 components"):
+        fitted.inverse_transform(np.ones((5, 3)))
+    with pytest.raises(ValueError, match="for one array use fit"):
+        clone(estimator).fit_stream(data)
+
+
+@both
+def test_a_complex_memory_map_is_refused(estimator, tmp_path):
+    np.save(tmp_path / "complex.npy", np.ones((20, 3), np.complex64))
+    with pytest.raises(ValueError, match="Complex data not supported"):
+        clone(estimator).fit(np.load(tmp_path / "complex.npy", mmap_mode="r"))
+
+
+@both
+def test_small_data_leave_the_number_of_threads_as_it_was(estimator):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        clone(estimator).fit(mixture(4, 300)[0])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

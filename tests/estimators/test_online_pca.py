@@ -115,7 +115,10 @@ def test_batches_smaller_than_the_components_and_partial_fit_after_fit(digits):
 def test_more_passes_over_a_stream_need_batches_that_can_be_read_again(digits):
     batches = np.array_split(digits, 10)
     again = OnlinePCA(5, n_epochs=3, random_state=0).fit_stream(batches)
-    assert again.n_samples_seen_ == 3 * len(digits)
+    assert again.n_samples_seen_ == len(digits)
+    assert again.n_iter_ == 3
+    exact = PCA(5).fit(digits)
+    np.testing.assert_allclose(again.singular_values_, exact.singular_values_, rtol=0.02)
     with pytest.raises(ValueError, match="n_epochs=3 needs batches that can be read again"):
         OnlinePCA(5, n_epochs=3).fit_stream(iter(batches))
 
@@ -138,3 +141,16 @@ def test_fewer_samples_than_components_is_an_error(digits):
     with pytest.raises(ValueError, match=r"from 1 to min\(n_samples=10, n_features=64\) = 10; got 11"):
         OnlinePCA(11).fit(digits[:10])
     assert OnlinePCA().fit(digits[:10]).components_.shape == (10, 64)
+
+
+def test_a_pass_that_meets_the_tolerance_still_takes_its_step(digits):
+    one = OnlinePCA(10, random_state=0).fit(digits)
+    two = OnlinePCA(10, n_epochs=50, tol=1.0, random_state=0).fit(digits)
+    assert two.n_iter_ == 2
+    assert two.explained_variance_.sum() > one.explained_variance_.sum()
+
+
+def test_values_too_large_for_their_type_are_refused_in_words(digits):
+    with pytest.raises(ValueError, match=r"too much for torch.float32: scale it, or give dtype='float64'"):
+        OnlinePCA(2).fit(digits * np.float32(1e30))
+    assert np.isfinite(OnlinePCA(2, dtype="float64").fit(digits * np.float32(1e30)).explained_variance_).all()

@@ -26,11 +26,16 @@ def training_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int =
         least: Samples there must be.
     """
     wanted = compute_type(estimator)
+    X = without_half(X)
     if isinstance(X, np.memmap) or (isinstance(X, Tensor) and X.device.type != "cpu"):
         if X.ndim != 2:
             raise ValueError(f"Expected 2D array, one sample per row; got shape {tuple(X.shape)}. Reshape your data.")
         if X.shape[0] < least or X.shape[1] < 1:
             raise ValueError(f"Found array with {X.shape[0]} sample(s) while a minimum of {least} is required.")
+        if np.dtype(str(X.dtype).removeprefix("torch.")).kind == "c":
+            raise ValueError(f"Complex data not supported: X has the type {X.dtype}")
+        if wanted is None and str(X.dtype).removeprefix("torch.") not in TYPES:
+            raise ValueError(f"X has the type {X.dtype}: give dtype='float32' to read it as such, piece by piece")
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         data: Any = X
     else:
@@ -53,12 +58,21 @@ def new_samples(estimator: BaseEstimator, X: Any, *, of_components: bool = False
         X: Samples, or, with `of_components`, their components.
         of_components: Do not compare the width with that of the training data.
     """
+    X = without_half(X)
     array = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
     kinds = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
     array = check_array(array, **kinds) if of_components else validate_data(estimator, array, reset=False, **kinds)
+    width, expected = array.shape[1], len(estimator.components_)
+    if of_components and width != expected:
+        raise ValueError(f"X has {width} columns, but {type(estimator).__name__} has {expected} components")
     rows = Rows(array, name="X", dtype=compute_type(estimator), checked=True).take(slice(None))
     refuse_what_is_not_finite(rows, "X")
     return rows.to(compute_device(estimator))
+
+
+def without_half(X: Any) -> Any:
+    """Tensors of half precision in float32, as NumPy knows no bfloat16."""
+    return X.float() if isinstance(X, Tensor) and X.dtype in (torch.bfloat16, torch.float16) else X
 
 
 def compute_type(estimator: Any) -> torch.dtype | None:
@@ -105,6 +119,8 @@ def first_of(batch: Any) -> Any:
 
 def numbered(batches: Iterable[Any], passes: int) -> Iterator[tuple[int, Any]]:
     """Batches with their number, from as many passes as asked for."""
+    if hasattr(batches, "shape"):
+        raise ValueError("batches must be an iterable of arrays, one sample per row each; for one array use fit")
     if passes > 1 and iter(batches) is batches:
         raise ValueError(
             f"n_epochs={passes} needs batches that can be read again, such as a list or a DataLoader; got an iterator. "

@@ -23,6 +23,7 @@ from glideslope.estimators.inputs import (
 from glideslope.estimators.parameters import check_share, check_tolerance, check_whole
 from glideslope.estimators.progress import Progress
 from glideslope.estimators.streaming import StreamEstimator
+from glideslope.estimators.threads import few_threads
 from glideslope.formulas.arguments import check_option
 from glideslope.solve.rows import Rows
 from glideslope.solve.streams.contrast import CONTRASTS
@@ -50,7 +51,7 @@ class OnlineICA(StreamEstimator):
         batch_size: Samples of one variance-reduced step; None means a 64th of all.
         variance_reduction: "saga", "svrg", which needs no memory, or None for one step per pass.
         tol: Stop when the root mean square angle that a Newton step would turn by is below it, in radians.
-        max_iter: Passes over the data at most.
+        max_iter: Passes over the data at most, beside the one for whitening.
         step_size: In a stream, "auto" weighs every sample alike; a number in (0, 1] is the share of the past that a
             batch replaces, for mixtures that change over time.
         n_restarts: Random starts; the least Gaussian result is kept.
@@ -110,11 +111,16 @@ class OnlineICA(StreamEstimator):
             y: Ignored.
         """
         rows = training_rows(self, X, reset=True, least=2)
-        self._check_parameters(rows.shape[1])
-        self.__dict__.pop("_stream", None)
-        generator = generator_of(self.random_state)
+        with few_threads(len(rows) * rows.shape[1]):
+            self._fit(rows)
+        return self
+
+    def _fit(self, rows: Rows) -> None:
+        self._begin(rows, whole=True)
+        generator = self._stream.generator
         progress = Progress(type(self).__name__, self.verbose)
-        mean, K = self._whitening(rows, progress)
+        moments = self._moments(rows, progress)
+        mean, K = self._whitening(moments, rows.dtype)
         best: tuple[float, Separation, bool] | None = None
         for _ in range(self.n_restarts):
             model = Unmixing(mean, K, self._start(K.shape[1], generator, rows.dtype), CONTRASTS[self.fun])
@@ -135,16 +141,16 @@ class OnlineICA(StreamEstimator):
         assert best is not None
         _, found, converged = best
         self.n_samples_seen_, self.n_iter_ = len(rows), found.passes
-        self._show(found.unmixing)
+        self._stream.go_on_from(moments, found.unmixing)
+        self._set_attributes()
         progress.end(f"{found.passes} passes, angle {found.angle:.1e}")
         if not converged:
             warnings.warn(
                 f"OnlineICA: the angle left after {found.passes} passes is {found.angle:.1e}, above tol={self.tol:g}. "
                 "Raise max_iter or tol; fewer n_components help where some sources are nearly Gaussian",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        return self
 
     def _begin(self, rows: Rows, *, whole: bool) -> None:
         n = rows.shape[1]
@@ -165,21 +171,26 @@ class OnlineICA(StreamEstimator):
 
     def _count(self, n_features: int) -> int | None:
         if not self.whiten:
+            if self.n_components not in (None, n_features):
+                warnings.warn("OnlineICA: n_components is ignored with whiten=False", UserWarning, stacklevel=5)
             return n_features
         return None if self.n_components is None else int(self.n_components)
 
-    def _whitening(self, rows: Rows, progress: Progress) -> tuple[Tensor, Tensor]:
-        """Mean and whitening matrix K (n x p) by one pass over the data, which also looks for NaN and infinity."""
-        n, device = rows.shape[1], compute_device(self)
-        moments = Moments(n, covariance=bool(self.whiten), device=device)
-        for batch in batches_of(rows, max(1, 4 * PIECE_NUMBERS // n), self, None):
+    def _moments(self, rows: Rows, progress: Progress) -> Moments:
+        """Mean and covariance by one pass over the data, which also looks for NaN and infinity."""
+        moments = Moments(rows.shape[1], covariance=True, device=compute_device(self))
+        for batch in batches_of(rows, max(1, 4 * PIECE_NUMBERS // rows.shape[1]), self, None):
             moments.update(batch)
             progress.say(f"whitening, {moments.count:.0f} of {len(rows)} samples")
+        return moments
+
+    def _whitening(self, moments: Moments, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Mean and whitening matrix K (n x p)."""
+        n = len(moments.mean)
         if not self.whiten:
-            eye = torch.eye(n, dtype=rows.dtype, device=device)
-            return torch.zeros(n, dtype=rows.dtype, device=device), eye
-        K = whitening_matrix(moments.covariance(), self._count(n), rows.dtype)
-        return moments.mean.to(rows.dtype), K.to(rows.dtype)
+            eye = torch.eye(n, dtype=dtype, device=moments.mean.device)
+            return eye.new_zeros(n), eye
+        return moments.mean.to(dtype), whitening_matrix(moments.covariance(), self._count(n), dtype).to(dtype)
 
     def _start(self, p: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
         """The first rotation: X = W^T for the W of FastICA."""
@@ -191,11 +202,9 @@ class OnlineICA(StreamEstimator):
         return project(given.T.contiguous()).to(compute_device(self))
 
     def _set_attributes(self) -> None:
-        if self._stream.model is not None:  # there are enough samples
-            self._show(self._stream.model)
-
-    def _show(self, model: Unmixing) -> None:
-        """FastICA's attributes from a model."""
+        model = self._stream.model
+        if model is None:  # too few samples so far
+            return
         dtype = model.X.dtype
         components = model.unmixing.T.double().cpu().numpy()
         if self.whiten == "arbitrary-variance":
@@ -225,10 +234,10 @@ class OnlineICA(StreamEstimator):
         return as_array(mixed + torch.from_numpy(self.mean_).to(sources) if self.whiten else mixed, sources.dtype)
 
     def _check_fitted(self) -> None:
-        if hasattr(self, "_stream") and not hasattr(self, "components_"):
+        if getattr(self, "n_samples_seen_", 0) and not hasattr(self, "components_"):
             raise NotFittedError(
-                f"OnlineICA has seen {self.n_samples_seen_} samples, which do not vary in enough directions yet: "
-                f"it needs {self._stream.n_wanted} or more. Call partial_fit with more samples first"
+                f"OnlineICA has seen {self.n_samples_seen_} samples, which do not vary in enough directions yet: it "
+                f"needs {self._stream.n_wanted} samples or more, as different. Call partial_fit with more of them"
             )
         check_is_fitted(self)
 

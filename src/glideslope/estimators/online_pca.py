@@ -73,7 +73,7 @@ class OnlinePCA(StreamEstimator):
         n_epochs: int = 1,
         whiten: bool = False,
         variance_reduction: str | None = "auto",
-        tol: float = 0.03,
+        tol: float = 0.01,
         device: Any = None,
         dtype: Any = None,
         random_state: Any = None,
@@ -176,6 +176,10 @@ class OnlinePCA(StreamEstimator):
         stream, dtype = self._stream, self._stream.dtype
         moments, p = stream.moments, stream.n_components
         n = moments.mean.shape[0]
+        unbiased = self.n_samples_seen_ / max(self.n_samples_seen_ - 1, 1)
+        total = float(moments.covariance().sum()) * unbiased
+        if total > torch.finfo(dtype).max:
+            raise ValueError(f"X varies by {total:.0e}, too much for {dtype}: scale it, or give dtype='float64'")
         if stream.X is None:  # nothing but equal samples so far
             directions = torch.eye(n, p, dtype=torch.float64)
             variances = torch.zeros(p, dtype=torch.float64)
@@ -183,9 +187,7 @@ class OnlinePCA(StreamEstimator):
             directions, variances = stream.ordered()
         largest = directions.abs().argmax(0, keepdim=True)
         directions = directions * torch.sign(directions.gather(0, largest))
-        unbiased = self.n_samples_seen_ / max(self.n_samples_seen_ - 1, 1)
         variances = variances * unbiased
-        total = float(moments.covariance().sum()) * unbiased
         self.components_ = as_array(directions.T, dtype)
         self.explained_variance_ = as_array(variances, dtype)
         self.explained_variance_ratio_ = as_array(variances / total if total > 0 else variances * 0, dtype)

@@ -20,6 +20,8 @@ class StreamEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     verbose: int
     components_: Any
+    n_samples_seen_: int
+    n_iter_: int
     _stream: Any
 
     @abstractmethod
@@ -49,15 +51,16 @@ class StreamEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """
         progress = Progress(type(self).__name__, self.verbose)
         self.__dict__.pop("_stream", None)
-        number = -1
-        for number, batch in numbered(batches, getattr(self, "n_epochs", 1)):
+        passes = getattr(self, "n_epochs", 1)
+        for number, batch in numbered(batches, passes):
             try:
                 self._learn(batch)
             except ValueError as error:
                 raise ValueError(f"batch {number}: {error}") from error
             progress.say(f"{self.n_samples_seen_} samples")
-        if number < 0:
+        if not hasattr(self, "_stream"):
             raise ValueError("batches has no batch: give an iterable of arrays, one sample per row")
+        self.n_samples_seen_, self.n_iter_ = self.n_samples_seen_ // passes, passes
         self._stream.finish()
         self._set_attributes()
         progress.end(f"{self.n_samples_seen_} samples")
@@ -65,14 +68,24 @@ class StreamEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     def _learn(self, X: Any) -> None:
         first = not hasattr(self, "_stream")
-        rows = training_rows(self, X, reset=first)
-        if first:
-            self._begin(rows, whole=False)
-            self.n_samples_seen_ = 0
-        for batch in batches_of(rows, len(rows), self, None):
-            self._stream.update(batch.to(self._stream.dtype))
+        try:
+            rows = training_rows(self, X, reset=first)
+            (batch,) = batches_of(rows, len(rows), self, None)
+            if first:
+                self._begin(rows, whole=False)
+                self.n_samples_seen_ = 0
+        except Exception:
+            if first:  # a batch that was refused leaves nothing behind
+                for name in ("_stream", "n_features_in_", "feature_names_in_"):
+                    self.__dict__.pop(name, None)
+            raise
+        self._stream.update(batch.to(self._stream.dtype))
         self.n_samples_seen_ += len(rows)
         self.n_iter_ = 1
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there are components."""
+        return hasattr(self, "components_")
 
     @property
     def _n_features_out(self) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from glideslope.formulas.factored import Factored, add_product_, cancelled_size
 from glideslope.formulas.field import tangent_coefficients
-from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor
+from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, newton_schulz_iterations
 from glideslope.formulas.plan import admissible_step, plan_step, polar_bound
 from glideslope.formulas.rounding import distance_margin, drift_rate, product_precision, smallest_norm
 from glideslope.formulas.rule import StepOutcome, StepRule
@@ -65,9 +65,11 @@ class HostStep:
         self.in_blocks = p > GRAM_BLOCK
         # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
         self.rate = 0.0 if square else drift_rate(X, rule.metric)
-        self.reach = rule.reach - min(distance_margin(X), rule.safe_radius / 4)
+        self.margin = distance_margin(X)
+        self.reach = rule.reach - min(self.margin, rule.safe_radius / 4)
         self.floor = smallest_norm(X)
         self.tiny, self.largest = torch.finfo(X.dtype).tiny, torch.finfo(X.dtype).max
+        self.rounding = torch.finfo(X.dtype).eps
 
     def step(self, X: Tensor, G: Tensor | Factored, step_size: float, out: Tensor | None) -> StepOutcome | None:
         """The step, or None where it is not for this path."""
@@ -108,11 +110,17 @@ class HostStep:
         if not self.lands:
             S = gram_product(moved, out=Delta)
             polar = rule.normal_step == "polar"
-            factor = inverse_square_root(S, (1 + rule.safe_radius) / 2) if polar else newton_schulz_factor(S)
+            error = distance + (step * field_norm) ** 2 + 2 * step * plan.drift + self.margin
+            factor = self.polar_factor(S, error) if polar else newton_schulz_factor(S)
             moved = product(moved, factor, out=out)
         elif out is not X:
             moved = moved.clone() if out is None else out.copy_(moved)
         return StepOutcome(moved, distance, step < wanted, False, False)
+
+    def polar_factor(self, S: Tensor, error: float) -> Tensor:
+        """S^{-1/2} in as many iterations as ‖S - I‖ <= error needs."""
+        iterations = max(1, newton_schulz_iterations(error, self.rounding)) if error < 0.5 else None
+        return inverse_square_root(S, (1 + self.rule.safe_radius) / 2, iterations=iterations)
 
     def field(self, X: Tensor, G: Tensor | Factored, share: float, attraction: float) -> Tensor:
         """The scaled field in the fewest operations: factors go into the products, not into p x p matrices."""

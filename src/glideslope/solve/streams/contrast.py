@@ -25,7 +25,7 @@ class Contrast(NamedTuple):
 
 def _tanh(Y: Tensor) -> tuple[Tensor, Tensor]:
     scores = torch.tanh(Y)
-    return scores, len(Y) - scores.square().sum(0)
+    return scores, len(Y) - torch.linalg.vector_norm(scores, dim=0).square()
 
 
 def _gauss(Y: Tensor) -> tuple[Tensor, Tensor]:

@@ -49,7 +49,7 @@ class Moments:
         torch.sub(rows, mean.to(rows.dtype), out=added[:-1])
         added[-1] = shift * math.sqrt(self.count * len(rows) / total)
         if self.scatter.ndim == 1:
-            self.scatter += added.square().sum(0, dtype=torch.float64)
+            self.scatter += torch.linalg.vector_norm(added, dim=0, dtype=torch.float64).square()
         else:
             for piece in torch.split(added, max(1, PIECE_NUMBERS // rows.shape[1])):
                 wide = piece.double()

@@ -43,9 +43,9 @@ class Refinement:
             self.report(number)
             _, G = problem.value_and_gradient(stream.X)
             self._measure(stream.X, G)
+            stream.step_along(G, stream.relaxation())
             if self.gradient <= self.tolerance:
                 return number
-            stream.step_along(G, stream.relaxation())
         return self.passes
 
     def _measure(self, X: Tensor, G: Tensor) -> None:

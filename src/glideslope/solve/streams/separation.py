@@ -14,10 +14,13 @@ from glideslope.solve.streams.unmixing import Unmixing
 
 # A pass reads about this many numbers at a time, which stay in the cache.
 BLOCK_NUMBERS = 160_000
-# Coarse solutions use this many rows, or as many per component.
-COARSE_ROWS, COARSE_ROWS_PER_COMPONENT = 8192, 100
+# The first coarse solution uses this many rows, or as many per component; the next one so many times more.
+COARSE_ROWS, COARSE_ROWS_PER_COMPONENT, COARSE_GROWTH = 2048, 150, 16
 COARSE_PIECES = 64
 COARSE_STEPS = 40
+BLOCK_ROWS = 4096
+# A Newton step that leaves less than this share of an angle is taken for one that converges quadratically.
+QUADRATIC = 0.2
 # Slots of a variance-reduced pass; each has at least so many rows per component.
 SLOTS, SLOT_ROWS_PER_COMPONENT = 64, 10
 # SAGA remembers at most so many bytes of scores; beyond, SVRG computes them again.
@@ -25,6 +28,7 @@ LARGEST_MEMORY = 2**28
 PASSES = {"newton": 1, "reduced": 2}
 # The rate per pass expected of what was not tried, and the shortest variance-reduced steps worth a try.
 UNTRIED, LEAST_WEIGHT = 0.5, 0.01
+SLOW, TRIED_EVERY = 0.8, 10
 
 
 @dataclass
@@ -40,7 +44,8 @@ class Separation:
         rows: The data.
         variance_reduction: "saga", "svrg" or None, for Newton steps alone.
         batch_size: Rows of a slot; None means a 64th of all, if that is enough for the components.
-        tolerance: Stop when the root mean square angle to go is below it.
+        tolerance: Stop when the root mean square angle to go is below it, or will be after one more Newton step, to
+            judge by how such steps have converged on some of the rows.
         max_passes: Stop then at the latest.
         generator: Order of the slots.
         report: Called after every pass at one X with passes so far and the angle.
@@ -56,7 +61,10 @@ class Separation:
     report: Callable[[int, float], None]
     passes: int = 0
     angle: float = math.inf
+    _bend: float = math.inf
+    """Angle after a Newton step divided by the square of that before, where steps converge as such steps should."""
     _weight: float = 1 / 3
+    _decisions: int = 0
     _rates: dict[str, float] = field(default_factory=lambda: {"newton": 0.0, "reduced": UNTRIED})
 
     def solve(self) -> bool:
@@ -70,7 +78,7 @@ class Separation:
             turn = self.unmixing.turn(statistics.cross)
             self.angle = self.unmixing.angle(turn)
             self.report(self.passes, self.angle)
-            if self.angle <= self.tolerance:
+            if min(self.angle, 2 * self._bend * self.angle**2) <= self.tolerance:
                 self.unmixing.step(turn, 1.0)
                 return True
             if self.passes >= self.max_passes:
@@ -94,29 +102,39 @@ class Separation:
     def _faster(self) -> str:
         if self.variance_reduction is None or self.passes + 2 > self.max_passes:
             return "newton"
-        best = min(self._rates, key=self._rates.__getitem__)
-        # What is not used gets its chance again, as the point it did badly at is left behind.
-        self._rates = {mode: rate if mode == best else 0.9 * rate for mode, rate in self._rates.items()}
-        return best
+        better, other = sorted(self._rates, key=self._rates.__getitem__)
+        self._decisions += 1
+        # Where neither is fast, the other gets its chance again, as the point it did badly at is left behind.
+        return other if self._rates[better] > SLOW and self._decisions % TRIED_EVERY == 0 else better
 
     def blocks(self) -> Iterator[Tensor]:
         """All rows, in pieces that stay in the cache."""
-        device = self.unmixing.X.device
         for _, block in self.rows.blocks(BLOCK_NUMBERS):
-            yield block.to(device)
+            yield block.to(self.unmixing.X.device)
 
     def _start_from_few_rows(self) -> None:
-        """Newton steps on an even sample of the rows, or on all where they are few, until only its noise is left."""
-        p = self.unmixing.X.shape[1]
-        wanted = max(COARSE_ROWS, COARSE_ROWS_PER_COMPONENT * p)
-        few = [sample(self.rows, wanted).to(self.unmixing.X.device)] if 2 * wanted < len(self.rows) else None
-        noise = 0.3 / math.sqrt(min(wanted, len(self.rows)))
+        """Newton steps on more and more of the rows, each time until only the noise of the sample is left."""
+        X = self.unmixing.X
+        wanted = max(COARSE_ROWS, COARSE_ROWS_PER_COMPONENT * X.shape[1])
+        if 2 * wanted >= len(self.rows) and self.max_passes > 1:
+            self._solve_coarsely(len(self.rows), None)
+        while 2 * wanted < len(self.rows):
+            self._solve_coarsely(wanted, sample(self.rows, wanted).to(X.device))
+            wanted *= COARSE_GROWTH
+
+    def _solve_coarsely(self, n_rows: int, few: Tensor | None) -> None:
+        """Newton steps on some rows, or on all."""
+        enough = max(0.3 / math.sqrt(n_rows), self.tolerance)
+        before = math.inf
         for _ in range(COARSE_STEPS):
-            statistics = self.unmixing.statistics(few if few is not None else self.blocks())
+            statistics = self.unmixing.statistics(self.blocks() if few is None else torch.split(few, BLOCK_ROWS))
             self.unmixing.adapt(statistics)
             turn = self.unmixing.turn(statistics.cross)
             self.passes += few is None
-            if self.unmixing.angle(turn) <= max(noise, self.tolerance) or self.passes >= self.max_passes - 1:
+            angle = self.unmixing.angle(turn)
+            self._bend = angle / before**2 if angle < QUADRATIC * before else math.inf
+            before = angle
+            if angle <= enough or self.passes >= self.max_passes - 1:
                 break
             self.unmixing.step(turn, 1.0)
 

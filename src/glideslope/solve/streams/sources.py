@@ -9,13 +9,17 @@ from torch import Tensor
 
 from glideslope.solve.streams.contrast import Contrast
 from glideslope.solve.streams.moments import Moments
-from glideslope.solve.streams.separation import COARSE_ROWS, COARSE_ROWS_PER_COMPONENT, COARSE_STEPS
+from glideslope.solve.streams.separation import COARSE_STEPS
 from glideslope.solve.streams.unmixing import Unmixing
 from glideslope.solve.streams.whitening import numerical_rank, whitening_matrix
 from glideslope.stiefel.points import project
 
 # The whitening is computed anew, and a buffer solved again, when there are this many times more rows.
 GROWTH, BUFFER_GROWTH = 1.1, 1.5
+# A buffer has at least so many rows in all, and per component.
+BUFFER_ROWS, BUFFER_ROWS_PER_COMPONENT = 8192, 100
+# A new start replaces the present solution when it is so much less Gaussian.
+BETTER = 1.01
 
 
 class SourceStream:
@@ -60,6 +64,12 @@ class SourceStream:
         """Rows needed before there can be a model."""
         return (self.n_components or self.moments.mean.shape[0]) + 1
 
+    def go_on_from(self, moments: Moments, model: Unmixing) -> None:
+        """Take over what was learnt from whole data."""
+        moments.weight = self.moments.weight
+        self.moments, self.model = moments, model
+        self._buffer, self._due = None, GROWTH * moments.count
+
     def update(self, rows: Tensor) -> None:
         """Learn from a batch of rows, shape (b, n), of any b >= 1."""
         self.moments.update(rows)
@@ -84,17 +94,27 @@ class SourceStream:
             return
         assert self.model is not None
         self._buffer = [torch.cat(self._buffer)]
-        for _ in range(COARSE_STEPS):
-            statistics = self.model.statistics(self._buffer)
-            self.model.adapt(statistics)
-            turn = self.model.turn(statistics.cross)
-            self.model.step(turn, 1.0)
-            if self.model.angle(turn) <= 0.1 / math.sqrt(self._buffered):
-                break
+        # Signs decided by few rows may have led to where more rows do not lead away from: a new start shows it.
+        fresh = Unmixing(self.model.mean, self.model.whitening, self._random(self.model.X.shape[1]), self.contrast)
+        for model in (self.model, fresh):
+            self._solve(model)
+        if fresh.negentropy(self._buffer) > BETTER * self.model.negentropy(self._buffer):
+            self.model = fresh
         self._due = BUFFER_GROWTH * self._buffered
         p = self.model.X.shape[1]
-        if self._buffered >= max(COARSE_ROWS, COARSE_ROWS_PER_COMPONENT * p):
+        if self._buffered >= max(BUFFER_ROWS, BUFFER_ROWS_PER_COMPONENT * p):
             self._buffer, self._due = None, GROWTH * self.moments.count
+
+    def _solve(self, model: Unmixing) -> None:
+        """Newton steps on the buffer until only its noise is left."""
+        assert self._buffer is not None
+        for _ in range(COARSE_STEPS):
+            statistics = model.statistics(self._buffer)
+            model.adapt(statistics)
+            turn = model.turn(statistics.cross)
+            model.step(turn, 1.0)
+            if model.angle(turn) <= 0.1 / math.sqrt(self._buffered):
+                break
 
     def _whiten(self) -> bool:
         """The whitening of the moments so far, with X turned to keep its sources; False where it cannot be had yet."""
@@ -111,7 +131,8 @@ class SourceStream:
             self.model = Unmixing(mean, K.to(self.dtype), X, self.contrast)
         else:
             X = project(K.T @ (covariance @ self.model.unmixing.double())).to(self.dtype)
-            self.model.mean, self.model.whitening, self.model.X = mean, K.to(self.dtype), X
+            self.model.whiten_by(mean, K.to(self.dtype))
+            self.model.X = X
         self._due = GROWTH * self.moments.count
         return True
 

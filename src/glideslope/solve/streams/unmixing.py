@@ -27,6 +27,8 @@ LEAST_CURVATURE = 0.08
 # zero, each E y ψ(y) / sqrt(N).
 DEVIATIONS = 3
 RULE = StepRule(normal_step="polar")
+# A mean of so many deviations of the data costs two digits at most where it is subtracted after the product.
+SMALL_MEAN = 100
 
 
 class Statistics(NamedTuple):
@@ -51,7 +53,8 @@ class Unmixing:
     """
 
     def __init__(self, mean: Tensor, whitening: Tensor, X: Tensor, contrast: Contrast) -> None:
-        self.mean, self.whitening, self.X, self.contrast = mean, whitening, X, contrast
+        self.X, self.contrast = X, contrast
+        self.whiten_by(mean, whitening)
         self.signs: Tensor | None = None
         self.curvature: Tensor | None = None
         """E ψ'(y_j) - E y_j ψ(y_j), shape (p,)."""
@@ -63,10 +66,22 @@ class Unmixing:
         """Without scratch memory."""
         return self.__dict__ | {"_workspace": Workspace()}
 
+    def whiten_by(self, mean: Tensor, whitening: Tensor) -> None:
+        """Take a mean and a whitening matrix."""
+        self.mean, self.whitening = mean, whitening
+        self._mean_is_small = bool((mean @ whitening).abs().max() < SMALL_MEAN)
+
     @property
     def unmixing(self) -> Tensor:
         """K X, shape (n, p)."""
         return self.whitening @ self.X
+
+    def sources(self, rows: Tensor, unmixing: Tensor | None = None) -> Tensor:
+        """(a - μ) B for rows a, B = K X unless given; the mean goes through the product where that costs no digits."""
+        B = self.unmixing if unmixing is None else unmixing
+        if self._mean_is_small:
+            return torch.addmm(self.mean @ -B, rows, B)
+        return (rows - self.mean) @ B
 
     def statistics(self, blocks: Iterable[Tensor]) -> Statistics:
         """C and E ψ' over blocks of rows, added up in float64."""
@@ -75,7 +90,7 @@ class Unmixing:
         slope = cross.new_zeros(p)
         B = self.unmixing
         for rows in blocks:
-            Y = (rows - self.mean) @ B
+            Y = self.sources(rows, B)
             scores, slopes = self.contrast.scores(Y)
             cross += Y.T @ scores
             slope += slopes
@@ -90,7 +105,7 @@ class Unmixing:
         """
         statistics = self.statistics([rows])
         slope = statistics.slope if self.curvature is None or self.size is None else self.curvature + self.size
-        Y = (rows - self.mean) @ self.unmixing
+        Y = self.sources(rows)
         excess = subtract_identity_(Y.T @ Y / len(Y))
         return statistics._replace(cross=statistics.cross - excess * slope)
 
@@ -135,6 +150,6 @@ class Unmixing:
         total, count = torch.zeros(self.X.shape[1], dtype=torch.float64, device=self.X.device), 0
         B = self.unmixing
         for rows in blocks:
-            total += self.contrast.value((rows - self.mean) @ B).sum(0)
+            total += self.contrast.value(self.sources(rows, B)).sum(0)
             count += len(rows)
         return float((total / count - self.contrast.gaussian).square().sum())

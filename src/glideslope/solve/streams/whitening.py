@@ -26,12 +26,13 @@ def whitening_matrix(covariance: Tensor, n_components: int | None, dtype: torch.
     """
     variances, directions = torch.linalg.eigh(covariance)
     rank = numerical_rank(variances, dtype)
-    if n_components is None and rank > 0:
-        n_components = rank
-    if n_components is None or n_components > rank:
+    if rank == 0:
+        raise ValueError("the data do not vary: all samples are alike, and there is nothing to whiten")
+    n_components = rank if n_components is None else n_components
+    if n_components > rank:
         raise ValueError(
             f"the data vary in {rank} independent direction{'s' * (rank != 1)} only, which is fewer than "
-            f"n_components={n_components or 1}; give n_components <= {rank}, more samples, or other features"
+            f"n_components={n_components}; give n_components <= {rank}, more samples, or other features"
         )
     K: Tensor = directions[:, -n_components:] / variances[-n_components:].sqrt()
     return K.flip(1)

@@ -23,6 +23,8 @@ from sklearn.decomposition import PCA, FastICA, IncrementalPCA
 import glideslope as gs
 from glideslope.estimators import OnlineICA, OnlinePCA
 
+# Threads of the library that ran before spin for a while, and slow down the next one.
+PAUSE = 0.2
 RESULTS = Path(__file__).parents[1] / "results" / "estimators.json"
 
 
@@ -49,6 +51,7 @@ def interleaved(makers, X, quality, rounds):
         for name, (make, most) in makers.items():
             if turn < min(most, rounds):
                 estimator = make()
+                time.sleep(PAUSE)
                 started = time.perf_counter()
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")

@@ -173,13 +173,13 @@ def test_a_stream_of_both_kinds_of_sources_is_not_misled_by_its_first_rows(size)
 
 
 def test_partial_fit_goes_on_from_a_fit():
-    data, mixing = mixture(4, 20_000)
+    data, _ = mixture(4, 20_000)
     fitted = OnlineICA(random_state=0).fit(data[:10_000])
-    before = amari_distance(fitted.components_ @ mixing)
     for batch in np.array_split(data[10_000:], 50):
         fitted.partial_fit(batch)
     assert fitted.n_samples_seen_ == 20_000
-    assert amari_distance(fitted.components_ @ mixing) < before
+    whole = OnlineICA(random_state=0).fit(data).components_
+    assert amari_distance(fitted.components_ @ np.linalg.inv(whole)) < 0.005
     with pytest.raises(ValueError, match=r"3 features.*expecting 4"):
         fitted.partial_fit(data[:, :3])
 

@@ -78,7 +78,7 @@ class OnlineICA(StreamEstimator):
         fun: str = "logcosh",
         batch_size: int | None = None,
         variance_reduction: str | None = "saga",
-        tol: float = 5e-4,
+        tol: float = 1e-3,
         max_iter: int = 200,
         step_size: str | float = "auto",
         n_restarts: int = 1,

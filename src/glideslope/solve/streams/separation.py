@@ -15,8 +15,11 @@ from glideslope.solve.streams.unmixing import Unmixing
 # A pass reads about this many numbers at a time, which stay in the cache.
 BLOCK_NUMBERS = 160_000
 # The first coarse solution uses this many rows, or as many per component; the next one so many times more.
-COARSE_ROWS, COARSE_ROWS_PER_COMPONENT, COARSE_GROWTH = 2048, 150, 16
+COARSE_ROWS, COARSE_ROWS_PER_COMPONENT, COARSE_GROWTH = 1024, 100, 4
 COARSE_PIECES = 64
+# From so many rows on, growth is faster; samples have at most so many numbers.
+MANY_ROWS = 4096
+LARGEST_SAMPLE = 2**24
 COARSE_STEPS = 40
 BLOCK_ROWS = 4096
 # A Newton step that leaves less than this share of an angle is taken for one that converges quadratically.
@@ -78,7 +81,7 @@ class Separation:
             turn = self.unmixing.turn(statistics.cross)
             self.angle = self.unmixing.angle(turn)
             self.report(self.passes, self.angle)
-            if min(self.angle, 2 * self._bend * self.angle**2) <= self.tolerance:
+            if self._will_be(self.angle) <= self.tolerance:
                 self.unmixing.step(turn, 1.0)
                 return True
             if self.passes >= self.max_passes:
@@ -99,6 +102,10 @@ class Separation:
             else:
                 self._reduced_pass(statistics.cross)
 
+    def _will_be(self, angle: float) -> float:
+        """The angle to expect after a Newton step from this one."""
+        return min(angle, self._bend * angle**2)
+
     def _faster(self) -> str:
         if self.variance_reduction is None or self.passes + 2 > self.max_passes:
             return "newton"
@@ -118,9 +125,9 @@ class Separation:
         wanted = max(COARSE_ROWS, COARSE_ROWS_PER_COMPONENT * X.shape[1])
         if 2 * wanted >= len(self.rows) and self.max_passes > 1:
             self._solve_coarsely(len(self.rows), None)
-        while 2 * wanted < len(self.rows):
+        while 2 * wanted < len(self.rows) and wanted * self.rows.shape[1] <= LARGEST_SAMPLE:
             self._solve_coarsely(wanted, sample(self.rows, wanted).to(X.device))
-            wanted *= COARSE_GROWTH
+            wanted *= COARSE_GROWTH if wanted < MANY_ROWS else COARSE_GROWTH**2
 
     def _solve_coarsely(self, n_rows: int, few: Tensor | None) -> None:
         """Newton steps on some rows, or on all."""
@@ -132,11 +139,12 @@ class Separation:
             turn = self.unmixing.turn(statistics.cross)
             self.passes += few is None
             angle = self.unmixing.angle(turn)
-            self._bend = angle / before**2 if angle < QUADRATIC * before else math.inf
+            if before < math.inf:
+                self._bend = angle / before**2 if angle < QUADRATIC * before else math.inf
             before = angle
-            if angle <= enough or self.passes >= self.max_passes - 1:
+            self.unmixing.step(turn, 1.0, coarse=few is not None)
+            if self._will_be(angle) <= enough or self.passes >= self.max_passes - 1:
                 break
-            self.unmixing.step(turn, 1.0)
 
     def _reduced_pass(self, cross: Tensor) -> None:
         """As many variance-reduced steps as there are slots, around the exact gradient X C of the present X."""
@@ -180,7 +188,9 @@ class Separation:
 
 
 def sample(rows: Rows, wanted: int) -> Tensor:
-    """About so many rows, in pieces spread evenly over all."""
+    """About so many rows, evenly spread: each far from the others in memory, in pieces from a file."""
+    if rows.in_memory:
+        return rows.take(slice(None, None, len(rows) // wanted)).contiguous()
     length = max(1, wanted // COARSE_PIECES)
     starts = torch.linspace(0, len(rows) - length, COARSE_PIECES, dtype=torch.float64).long().tolist()
     return torch.cat([rows.take(slice(start, start + length)) for start in starts])

@@ -22,6 +22,8 @@ SPARE = 10
 # The first batch turns a random start towards the data, in several steps.
 FIRST_STEPS = 5
 RULE = StepRule(metric="euclidean", normal_step="newton-schulz")
+# Of one step for all data the length matters more than two products.
+LONG_RULE = StepRule(metric="euclidean", normal_step="newton-schulz", safeguard="exact")
 
 
 class Subspace:
@@ -89,11 +91,11 @@ class Subspace:
         assert self.power is not None
         Y = R @ self.X
         self.power = self.power * (1 - share) + (Y.T @ Y).double() * (share * variance)
-        self._move(Factored(R, self._scaled(Y, variance), Y), share)
+        self._move(Factored(R, self._scaled(Y, variance), Y), share, RULE)
 
     def step_along(self, G: Tensor, weight: float) -> None:
         """One step of size `weight` along G Λ^{-1}, for an estimate G of the gradient -C X, shape (n, q)."""
-        self._move(-self._scaled(G, 1.0), weight)
+        self._move(-self._scaled(G, 1.0), weight, LONG_RULE)
 
     def relaxation(self) -> float:
         """The step size that is best for a ratio of the last followed variance to the last one asked for."""
@@ -101,13 +103,13 @@ class Subspace:
         variances = torch.linalg.eigvalsh(self.power).flip(0).clamp(min=0)
         return 2 / (2 - float(variances[-1] / variances[self.n_components - 1].clamp(min=1e-300)))
 
-    def _move(self, G: Tensor | Factored, weight: float) -> None:
+    def _move(self, G: Tensor | Factored, weight: float, rule: StepRule) -> None:
         """A landing step, with Λ in the turned basis."""
         assert self.X is not None
         assert self.power is not None
         if self._other is None:
             self._other = torch.empty_like(self.X)
-        after = take_step(self.X, G, weight, RULE, out=self._other, workspace=self._workspace).X
+        after = take_step(self.X, G, weight, rule, out=self._other, workspace=self._workspace).X
         turned = self.X.T @ after
         turned = (turned @ newton_schulz_factor(turned.T @ turned)).double()
         self.power = turned.T @ self.power @ turned

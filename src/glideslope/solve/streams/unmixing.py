@@ -26,7 +26,7 @@ LEAST_CURVATURE = 0.08
 # A direction counts as super- or sub-Gaussian when its curvature is beyond so many deviations of its sampling from
 # zero, each E y ψ(y) / sqrt(N).
 DEVIATIONS = 3
-RULE = StepRule(normal_step="polar")
+RULE, COARSE_RULE = StepRule(normal_step="polar"), StepRule(normal_step="newton-schulz")
 # A mean of so many deviations of the data costs two digits at most where it is subtracted after the product.
 SMALL_MEAN = 100
 
@@ -60,11 +60,11 @@ class Unmixing:
         """E ψ'(y_j) - E y_j ψ(y_j), shape (p,)."""
         self.size: Tensor | None = None
         """E y_j ψ(y_j), shape (p,)."""
-        self._workspace = Workspace()
+        self._workspaces = (Workspace(), Workspace())
 
     def __getstate__(self) -> dict[str, object]:
         """Without scratch memory."""
-        return self.__dict__ | {"_workspace": Workspace()}
+        return self.__dict__ | {"_workspaces": (Workspace(), Workspace())}
 
     def whiten_by(self, mean: Tensor, whitening: Tensor) -> None:
         """Take a mean and a whitening matrix."""
@@ -85,16 +85,22 @@ class Unmixing:
 
     def statistics(self, blocks: Iterable[Tensor]) -> Statistics:
         """C and E ψ' over blocks of rows, added up in float64."""
-        p = self.X.shape[1]
-        cross, count = torch.zeros((p, p), dtype=torch.float64, device=self.X.device), 0
-        slope = cross.new_zeros(p)
+        cross: Tensor | None = None
+        slope, count = self.X.new_zeros(0), 0
         B = self.unmixing
         for rows in blocks:
             Y = self.sources(rows, B)
             scores, slopes = self.contrast.scores(Y)
-            cross += Y.T @ scores
-            slope += slopes
+            products = Y.T @ scores
             count += len(rows)
+            if cross is None:
+                cross, slope = products, slopes
+                continue
+            if cross.dtype != torch.float64:
+                cross, slope = cross.double(), slope.double()
+            cross += products
+            slope += slopes
+        assert cross is not None
         return Statistics((cross / count).to(self.X.dtype), (slope / count).to(self.X.dtype), count)
 
     def decorrelated(self, rows: Tensor) -> Statistics:
@@ -118,7 +124,7 @@ class Unmixing:
         """
         size = statistics.cross.diagonal().abs()
         curvature = statistics.slope - statistics.cross.diagonal()
-        if self.curvature is not None and self.size is not None:
+        if share < 1 and self.curvature is not None and self.size is not None:
             curvature, size = self.curvature.lerp(curvature, share), self.size.lerp(size, share)
         self.curvature, self.size = curvature, size
         # A direction that sampling cannot tell keeps its sign; at first, it takes that of all directions together.
@@ -139,11 +145,12 @@ class Unmixing:
     def angle(self, turn: Tensor) -> float:
         """Root mean square of the angles of a turn, over planes: the gradient relative to the curvature."""
         p = turn.shape[0]
-        return float(turn.norm()) / math.sqrt(max(p * (p - 1), 1))
+        return float(torch.linalg.vector_norm(turn)) / math.sqrt(max(p * (p - 1), 1))
 
-    def step(self, turn: Tensor, weight: float) -> None:
-        """A landing step of size `weight` along X Ω."""
-        self.X = take_step(self.X, self.X @ turn, weight, RULE, workspace=self._workspace).X.clone()
+    def step(self, turn: Tensor, weight: float, *, coarse: bool = False) -> None:
+        """A landing step of size `weight` along X Ω. A coarse one is cheaper, and orthogonal once steps are short."""
+        rule = COARSE_RULE if coarse else RULE
+        self.X = take_step(self.X, self.X @ turn, weight, rule, workspace=self._workspaces[coarse]).X.clone()
 
     def negentropy(self, blocks: Iterable[Tensor]) -> float:
         """Σ_j (E G(y_j) - E G(ν))², ν Gaussian: larger means less Gaussian sources."""

@@ -20,7 +20,7 @@ bench: $(VENV)/installed-test ## What one step costs, ours and the peers': a tab
 	$(VENV)/bin/glideslope bench steps --json output/steps.json --chart output/steps.png
 
 test: $(VENV)/installed-test ## The tests, without the slow ones.
-	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) -m "not slow"
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) --dist loadgroup -m "not slow"
 
 test-slow: $(VENV)/installed-test ## The slow tests, if there are any (pytest says 5 when there are none).
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) -m slow || test $$? -eq 5

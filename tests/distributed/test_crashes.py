@@ -46,6 +46,7 @@ def test_torchrun_restarts_after_kill_9_of_a_rank_and_ends_as_an_uninterrupted_r
     assert_same_end(results, uninterrupted(), done=10)
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_rank_ends_the_job_with_an_error_and_another_number_of_ranks_goes_on(tmp_path):
     started = time.monotonic()
     with pytest.raises(RuntimeError, match=r"Signal 9 \(SIGKILL\)"):

@@ -47,6 +47,6 @@ def test_separating_a_file_of_4_gigabytes_stays_under_one(tmp_path):
 
 def test_a_fit_of_a_file_needs_no_more_memory_for_a_longer_file(tmp_path):
     short, long = (
-        megabytes_of_a_fit(tmp_path / "data", "OnlinePCA", rows, 500, "5, random_state=0") for rows in (20_000, 300_000)
+        megabytes_of_a_fit(tmp_path / "data", "OnlinePCA", rows, 500, "5, random_state=0") for rows in (20_000, 120_000)
     )
-    assert long < short + 150  # the file is 560 MB longer
+    assert long < short + 100  # the file is 200 MB longer

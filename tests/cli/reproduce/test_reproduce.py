@@ -22,6 +22,10 @@ from glideslope.cli.reproduce.scales import SCALES
 ROOT = Path(__file__).parents[3]
 
 
+# One worker makes the run for all tests that look at it.
+one_worker = pytest.mark.xdist_group("smoke")
+
+
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
     """The folder of one smoke run of all experiments."""
@@ -32,6 +36,7 @@ def smoke(tmp_path_factory):
     return output
 
 
+@one_worker
 def test_a_smoke_run_records_every_method_and_seed_of_every_study(smoke):
     found = records.read(smoke / "records")
     assert set(found) == {"penalty", "pca-text-n60-p10", "ica-text", "cnn-digits-resnet18-width8"}
@@ -49,6 +54,7 @@ def test_a_smoke_run_records_every_method_and_seed_of_every_study(smoke):
         assert (ends["epoch"] >= study.parameters["epochs"]).all(), ends
 
 
+@one_worker
 def test_records_have_their_provenance_and_epochs_and_seconds_that_grow(smoke):
     for rows in records.read(smoke / "records").values():
         assert rows[list(COLUMNS)].notna().all().all()
@@ -59,6 +65,7 @@ def test_records_have_their_provenance_and_epochs_and_seconds_that_grow(smoke):
             assert (run["seconds"] >= 0).all()
 
 
+@one_worker
 def test_every_method_runs_with_the_step_size_its_search_found_best(smoke):
     rows = records.read(smoke / "records")["pca-text-n60-p10"]
     for method, own in rows.groupby("method"):
@@ -67,6 +74,7 @@ def test_every_method_runs_with_the_step_size_its_search_found_best(smoke):
         assert set(own[own["phase"] == "run"]["step_size"]) == {best["step_size"]}, method
 
 
+@one_worker
 def test_the_report_holds_everything_it_shows_and_fetches_nothing(smoke):
     page = (smoke / "report.html").read_text(encoding="utf-8")
     assert re.findall(r"(?:src|href)\s*=\s*['\"](?!data:)", page) == []
@@ -78,6 +86,7 @@ def test_the_report_holds_everything_it_shows_and_fetches_nothing(smoke):
         assert words in page
 
 
+@one_worker
 def test_smoke_sizes_judge_the_proposition_and_nothing_else(smoke):
     found = verdicts(records.read(smoke / "records"))
     assert [row.outcome for row in found] == [HOLDS, HOLDS] + [NOT_TESTED] * 16
@@ -89,6 +98,7 @@ def study_pca(output, jobs=1, **given):
     assert run_studies(setup, SCALES["smoke"].with_options(("pca",), given), Console(quiet=True)) == {}
 
 
+@one_worker
 def test_the_same_command_again_takes_all_runs_from_the_cache(smoke):
     log = smoke / "log.txt"
     before = len(log.read_text().splitlines())
@@ -102,6 +112,7 @@ def test_the_same_command_again_takes_all_runs_from_the_cache(smoke):
     pd.testing.assert_frame_equal(old.drop(columns="recorded"), new.drop(columns="recorded"))
 
 
+@one_worker
 def test_runs_of_some_methods_leave_the_records_of_the_others(smoke):
     study_pca(smoke, methods=("landing",), epochs=2.0, milestones=(1.0,))
     rows = records.read(smoke / "records")["pca-text-n60-p10"]
@@ -110,6 +121,7 @@ def test_runs_of_some_methods_leave_the_records_of_the_others(smoke):
     assert own[own["method"] == "riemannian-qr"]["epoch"].max() == 6
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues_where_it_was(tmp_path):
     """Killed without warning after some runs; the second time those come from the cache and the rest is run."""
     code = "from glideslope.cli import main; main()"
@@ -191,6 +203,7 @@ def test_the_cache_belongs_to_the_code(tmp_path):
     assert digest_of_code(tmp_path) == first
 
 
+@one_worker
 def test_a_report_can_be_drawn_from_records_alone(smoke, tmp_path):
     (tmp_path / "records").mkdir()
     source = smoke / "records" / "ica-text.parquet"

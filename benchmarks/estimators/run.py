@@ -24,7 +24,7 @@ import glideslope as gs
 from glideslope.estimators import OnlineICA, OnlinePCA
 
 # Threads of the library that ran before spin for a while, and slow down the next one.
-PAUSE = 0.2
+PAUSE = 0.1
 RESULTS = Path(__file__).parents[1] / "results" / "estimators.json"
 
 

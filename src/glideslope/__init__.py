@@ -40,7 +40,6 @@ __all__ = [
     "__version__",
     "attach_landing",
     "check_gradient",
-    "estimators",
     "formulas",
     "load_checkpoint",
     "minimize",

@@ -227,3 +227,8 @@ def test_small_data_leave_the_number_of_threads_as_it_was(estimator):
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_without_scikit_learn_all_other_names_can_be_imported():
+    code = "import sys; sys.modules['sklearn'] = None; from glideslope import *; LandingSGD"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -68,6 +68,8 @@ def test_further_passes_come_closer(digits, variance_reduction):
         with pytest.warns(ConvergenceWarning, match=r"after 6 passes .* above tol=1e-09. Raise n_epochs"):
             more.fit(digits)
     assert best - more.explained_variance_.sum() < 0.5 * (best - one)
+    total = digits.astype(np.float64).var(0, ddof=1).sum()
+    np.testing.assert_allclose(more.explained_variance_ratio_ * total, more.explained_variance_, rtol=1e-3)
     assert more.n_iter_ == 6
 
 

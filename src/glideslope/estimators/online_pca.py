@@ -142,7 +142,7 @@ class OnlinePCA(StreamEstimator):
         if self.variance_reduction is None:
             for _ in range(passes):
                 self._first_pass(rows, progress)
-            stream.moments.count = min(stream.moments.count, float(len(rows)))
+            stream.moments.forget(len(rows))  # samples count once, however often they were read
             self.n_iter_ = self.n_epochs
             return
         refinement = Refinement(

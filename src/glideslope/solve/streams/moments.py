@@ -41,7 +41,7 @@ class Moments:
         the two means: t b / (t + b) (μ_b - μ)(μ_b - μ)^T.
         """
         if self.weight is not None:
-            self._forget(len(rows) * (1 - self.weight) / self.weight)
+            self.forget(len(rows) * (1 - self.weight) / self.weight)
         total = self.count + len(rows)
         mean = rows.mean(0, dtype=torch.float64)
         shift = mean - self.mean
@@ -58,7 +58,7 @@ class Moments:
         self.count = total
         return added
 
-    def _forget(self, most: float) -> None:
+    def forget(self, most: float) -> None:
         """Let the past count as so many rows at most."""
         if self.count > most:
             self.scatter *= most / self.count

@@ -137,3 +137,30 @@ def test_a_new_whitening_keeps_the_sources_of_a_stream():
     covariance = stream.moments.covariance()
     K = stream.model.whitening
     torch.testing.assert_close(K.T @ covariance @ K, torch.eye(3, dtype=torch.float64))
+
+
+def test_estimates_away_from_the_anchor_have_the_exact_gradient_as_their_mean(monkeypatch):
+    data, _ = mixture(4, 1000)
+    run, _, _ = separate(data, variance_reduction="svrg", tolerance=1e-2, batch_size=100)
+    cross, model, turns = run.unmixing.statistics(run.blocks()).cross, run.unmixing, []
+    elsewhere = random_stiefel(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def move_once(turn, weight):
+        turns.append(turn)
+        model.X = elsewhere
+
+    monkeypatch.setattr(model, "step", move_once)
+    monkeypatch.setattr(torch, "randperm", lambda n, generator=None: torch.tensor([0, *range(n)]))
+    run._reduced_pass(cross)
+    exact = model.turn(model.statistics(run.blocks()).cross)
+    torch.testing.assert_close(torch.stack(turns[1:]).mean(0), exact)
+
+
+@pytest.mark.parametrize("variance_reduction", ["saga", "svrg"])
+def test_saga_draws_slots_with_replacement_and_svrg_each_once(variance_reduction, monkeypatch):
+    data, _ = mixture(3, 4000)
+    run, _, _ = separate(data, variance_reduction=variance_reduction, tolerance=1e-2)
+    drawn, slot = [], run._slot
+    monkeypatch.setattr(run, "_slot", lambda number, slots: drawn.append(number) or slot(number, slots))
+    run._reduced_pass(run.unmixing.statistics(run.blocks()).cross)
+    assert (len(set(drawn)) == len(drawn)) == (variance_reduction == "svrg")

@@ -1,5 +1,6 @@
 """OnlineICA against FastICA, on synthetic sources and on an EEG."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -194,3 +195,23 @@ def test_one_pass_allowed_is_one_pass_made():
     data, _ = mixture(3, 500)
     with pytest.warns(ConvergenceWarning, match="after 1 passes"):
         assert OnlineICA(max_iter=1, tol=1e-9).fit(data).n_iter_ == 1
+
+
+@pytest.mark.parametrize("learn", ["fit", "partial_fit"])
+def test_a_copy_goes_on_as_the_original_does(learn):
+    X, _ = mixture(4, 2000, dtype=np.float32)
+    fitted = getattr(OnlineICA(random_state=0), learn)(X[:1500])
+    twin = copy.deepcopy(fitted)
+    for model in (fitted, twin):
+        model.partial_fit(X[1500:])
+    np.testing.assert_array_equal(fitted.components_, twin.components_)
+    np.testing.assert_array_equal(fitted.transform(X), twin.transform(X))
+
+
+def test_a_tensor_that_was_learnt_from_stays_the_users():
+    X = torch.from_numpy(mixture(4, 2000, dtype=np.float32)[0])
+    before = X.clone()
+    OnlineICA(random_state=0).fit(X)
+    assert torch.equal(X, before)
+    X.requires_grad_().square().sum().backward()  # not possible with tensors of inference mode
+    torch.testing.assert_close(X.grad, 2 * before)

@@ -32,7 +32,7 @@ from glideslope.solve.streams.separation import Separation
 from glideslope.solve.streams.sources import SourceStream
 from glideslope.solve.streams.unmixing import Unmixing
 from glideslope.solve.streams.whitening import whitening_matrix
-from glideslope.stiefel.points import project
+from glideslope.stiefel.points import project, random_stiefel
 
 WHITENINGS = ("unit-variance", "arbitrary-variance", False)
 
@@ -111,7 +111,7 @@ class OnlineICA(StreamEstimator):
             y: Ignored.
         """
         rows = training_rows(self, X, reset=True, least=2)
-        with few_threads(len(rows) * rows.shape[1]):
+        with few_threads(len(rows) * rows.shape[1]), torch.inference_mode():
             self._fit(rows)
         return self
 
@@ -195,7 +195,7 @@ class OnlineICA(StreamEstimator):
     def _start(self, p: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
         """The first rotation: X = W^T for the W of FastICA."""
         if self.w_init is None:
-            return project(torch.randn((p, p), generator=generator, dtype=dtype)).to(compute_device(self))
+            return random_stiefel(p, p, generator=generator, dtype=dtype).to(compute_device(self))
         given = torch.as_tensor(np.asarray(self.w_init), dtype=dtype)
         if given.shape != (p, p):
             raise ValueError(f"w_init must have shape {(p, p)}; got {tuple(given.shape)}")
@@ -209,7 +209,8 @@ class OnlineICA(StreamEstimator):
         components = model.unmixing.T.double().cpu().numpy()
         if self.whiten == "arbitrary-variance":
             components = components / math.sqrt(self.n_samples_seen_)
-        mixing = np.linalg.pinv(components)
+        square = components.shape[0] == components.shape[1]
+        mixing = np.linalg.inv(components) if square else np.linalg.pinv(components)
         signs = np.sign(mixing[np.abs(mixing).argmax(0), np.arange(mixing.shape[1])])
         signs[signs == 0] = 1
         self.components_ = as_array(torch.from_numpy(components * signs[:, np.newaxis]), dtype)

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from glideslope.estimators.inputs import batches_of, numbered, training_rows
@@ -61,7 +62,8 @@ class StreamEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         if not hasattr(self, "_stream"):
             raise ValueError("batches has no batch: give an iterable of arrays, one sample per row")
         self.n_samples_seen_, self.n_iter_ = self.n_samples_seen_ // passes, passes
-        self._stream.finish()
+        with torch.inference_mode():
+            self._stream.finish()
         self._set_attributes()
         progress.end(f"{self.n_samples_seen_} samples")
         return self
@@ -79,7 +81,8 @@ class StreamEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 for name in ("_stream", "n_features_in_", "feature_names_in_"):
                     self.__dict__.pop(name, None)
             raise
-        self._stream.update(batch.to(self._stream.dtype))
+        with torch.inference_mode():  # many small operations, each without autograd's bookkeeping
+            self._stream.update(batch.to(self._stream.dtype))
         self.n_samples_seen_ += len(rows)
         self.n_iter_ = 1
 

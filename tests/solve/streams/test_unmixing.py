@@ -22,7 +22,7 @@ def test_scores_are_the_derivative_of_the_value_and_slopes_that_of_the_scores(na
     scores, slopes = contrast.scores(Y)
     (second,) = torch.autograd.grad(scores.sum(), Y)
     torch.testing.assert_close(scores, first)
-    torch.testing.assert_close(slopes, second.sum(0))
+    torch.testing.assert_close(slopes, second.sum(1))
 
 
 @pytest.mark.parametrize("name", CONTRASTS)
@@ -86,6 +86,22 @@ def test_turns_are_skew_and_steps_keep_the_rotation_orthogonal():
     torch.testing.assert_close(turn, -turn.T)
     model.step(turn * 1e6, 1.0)
     assert float((model.X.T @ model.X - torch.eye(5)).norm()) < 1e-5
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e4])
+def test_statistics_are_the_means_of_their_definition_whitened_before_or_not(shift):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(500, 6, generator=generator, dtype=torch.float64) + shift
+    K = torch.randn(6, 4, generator=generator, dtype=torch.float64)
+    X = torch.linalg.qr(torch.randn(4, 4, generator=generator, dtype=torch.float64))[0]
+    model = Unmixing(rows.mean(0), K, X, CONTRASTS["logcosh"])
+    Z = (rows - rows.mean(0)) @ K
+    Y = Z @ X
+    literal = Y.T @ torch.tanh(Y) / 500, (1 - torch.tanh(Y).square()).mean(0)
+    for found in (model.statistics(rows.split(200)), model.white_statistics(Z.T.split(200, 1))):
+        torch.testing.assert_close(found.cross, literal[0])
+        torch.testing.assert_close(found.slope, literal[1])
+        assert found.n_rows == 500
 
 
 def test_a_direction_that_sampling_cannot_tell_keeps_its_sign():

@@ -15,7 +15,7 @@ from glideslope.solve.streams.unmixing import Unmixing
 # A pass reads about this many numbers at a time, which stay in the cache.
 BLOCK_NUMBERS = 160_000
 # The first coarse solution uses this many rows, or as many per component; the next one so many times more.
-COARSE_ROWS, COARSE_ROWS_PER_COMPONENT, COARSE_GROWTH = 1024, 100, 4
+COARSE_ROWS, COARSE_ROWS_PER_COMPONENT, COARSE_GROWTH = 2048, 100, 4
 COARSE_PIECES = 64
 # From so many rows on, growth is faster; samples have at most so many numbers.
 MANY_ROWS = 4096
@@ -132,17 +132,18 @@ class Separation:
     def _solve_coarsely(self, n_rows: int, few: Tensor | None) -> None:
         """Newton steps on some rows, or on all."""
         enough = max(0.3 / math.sqrt(n_rows), self.tolerance)
-        before = math.inf
+        model, before = self.unmixing, math.inf
+        white = None if few is None else torch.split(model.sources(few, model.whitening), BLOCK_ROWS, 1)
         for _ in range(COARSE_STEPS):
-            statistics = self.unmixing.statistics(self.blocks() if few is None else torch.split(few, BLOCK_ROWS))
-            self.unmixing.adapt(statistics)
-            turn = self.unmixing.turn(statistics.cross)
+            statistics = model.statistics(self.blocks()) if white is None else model.white_statistics(white)
+            model.adapt(statistics)
+            turn = model.turn(statistics.cross)
             self.passes += few is None
-            angle = self.unmixing.angle(turn)
+            angle = model.angle(turn)
             if before < math.inf:
                 self._bend = angle / before**2 if angle < QUADRATIC * before else math.inf
             before = angle
-            self.unmixing.step(turn, 1.0, coarse=few is not None)
+            model.step(turn, 1.0, coarse=few is not None)
             if self._will_be(angle) <= enough or self.passes >= self.max_passes - 1:
                 break
 
@@ -158,10 +159,10 @@ class Separation:
         if not saga:
             draws = torch.randperm(slots, generator=self.generator)
         for slot in draws.tolist():
-            rows = self._slot(slot, slots) - model.mean
-            old = memory[slot] if slot in memory else model.contrast.scores(rows @ anchor)[0]
-            new, _ = model.contrast.scores(rows @ model.unmixing)
-            change = model.whitening.T @ (rows.T @ (new - old))
+            columns = (self._slot(slot, slots) - model.mean).T
+            old = memory[slot] if slot in memory else model.contrast.scores(anchor.T @ columns)[0]
+            new, _ = model.contrast.scores(model.unmixing.T @ columns)
+            change = model.whitening.T @ (columns @ (new - old).T)
             estimate = torch.add(mean_gradient, change, alpha=slots / len(self.rows))
             if saga:
                 mean_gradient = torch.add(mean_gradient, change, alpha=1 / len(self.rows))

@@ -12,7 +12,7 @@ from glideslope.solve.streams.moments import Moments
 from glideslope.solve.streams.separation import COARSE_STEPS
 from glideslope.solve.streams.unmixing import Unmixing
 from glideslope.solve.streams.whitening import numerical_rank, whitening_matrix
-from glideslope.stiefel.points import project
+from glideslope.stiefel.points import project, random_stiefel
 
 # The whitening is computed anew, and a buffer solved again, when there are this many times more rows.
 GROWTH, BUFFER_GROWTH = 1.1, 1.5
@@ -152,4 +152,4 @@ class SourceStream:
             whitening_matrix(self.moments.covariance(), self.n_components, self.dtype)  # says what is missing
 
     def _random(self, p: int) -> Tensor:
-        return project(torch.randn((p, p), generator=self.generator, dtype=self.dtype)).to(self.device)
+        return random_stiefel(p, p, generator=self.generator, dtype=self.dtype).to(self.device)

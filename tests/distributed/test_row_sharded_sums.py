@@ -7,7 +7,7 @@ from distributed.sums import DATA, PROBLEMS, WAYS
 from distributed.work import minimized
 
 import glideslope as gs
-from glideslope.solve.sharded import gaussian_rows
+from glideslope.solve.geometry import gaussian_rows
 
 pytestmark = pytest.mark.filterwarnings("default")  # torchrun's own, in this process
 
@@ -63,8 +63,8 @@ def assert_one_rank_does_what_one_place_does(one):
 
 
 def test_the_rows_of_a_random_start_depend_on_their_positions_alone():
-    whole = gaussian_rows(0, 5000, 2, 3, torch.float64)
-    assert torch.equal(gaussian_rows(1000, 1030, 2, 3, torch.float64), whole[1000:1030])
-    assert torch.equal(gaussian_rows(2048, 5000, 2, 3, torch.float64), whole[2048:])
-    assert gaussian_rows(7, 7, 2, 3, torch.float64).shape == (0, 2)
-    assert not torch.equal(gaussian_rows(0, 10, 2, 4, torch.float64), whole[:10])
+    whole = gaussian_rows(slice(0, 5000), 2, 3, torch.float64)
+    assert torch.equal(gaussian_rows(slice(1000, 1030), 2, 3, torch.float64), whole[1000:1030])
+    assert torch.equal(gaussian_rows(slice(2048, 5000), 2, 3, torch.float64), whole[2048:])
+    assert gaussian_rows(slice(7, 7), 2, 3, torch.float64).shape == (0, 2)
+    assert not torch.equal(gaussian_rows(slice(0, 10), 2, 4, torch.float64), whole[:10])

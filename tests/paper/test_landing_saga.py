@@ -5,7 +5,8 @@ import torch
 from literal import landing_field, norm, point_at_distance, skew
 
 import glideslope as gs
-from glideslope.solve.sources import SAGA, dense
+from glideslope.formulas.factored import dense
+from glideslope.solve.sources import SAGA
 
 
 def paper_ica(seed=0, n=10, samples=10_000):

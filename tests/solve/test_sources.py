@@ -5,8 +5,9 @@ import torch
 from solve.sums import pca, procrustes, quartic_pair, stiefel
 
 import glideslope as gs
+from glideslope.formulas.factored import dense
 from glideslope.solve import sources
-from glideslope.solve.sources import dense, make_source
+from glideslope.solve.sources import make_source
 
 UNEQUAL = {"batch_size": 5, "sampling": "iid", "seed": 0}  # 23 terms: four slots of 5 and one of 3
 

@@ -11,7 +11,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, validate_data
 from torch import Tensor
 
-from glideslope.solve.rows import Rows, refuse_what_is_not_finite
+from glideslope.estimators.spread import check_alike, common_seed, refuse_ranks
+from glideslope.solve.rows import ColumnRanks, Rows, column_ranks, refuse_what_is_not_finite
+from glideslope.stiefel.sharding import is_sharded
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -27,7 +29,13 @@ def training_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int =
     """
     wanted = compute_type(estimator)
     X = without_half(X)
-    if isinstance(X, np.memmap) or (isinstance(X, Tensor) and X.device.type != "cpu"):
+    sharded = is_sharded(X)
+    if sharded:
+        refuse_ranks(estimator)
+        if X.ndim == 2:
+            for group in column_ranks(X, "X").groups:
+                check_alike(estimator, X, group)
+    if sharded or isinstance(X, np.memmap) or (isinstance(X, Tensor) and X.device.type != "cpu"):
         if X.ndim != 2:
             raise ValueError(f"Expected 2D array, one sample per row; got shape {tuple(X.shape)}. Reshape your data.")
         if X.shape[0] < least or X.shape[1] < 1:
@@ -47,7 +55,8 @@ def training_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int =
             ensure_min_samples=least,
             ensure_all_finite=False,
         )
-    return Rows(data, name="X", dtype=wanted, checked=True)
+    # Of NaN in a part of the columns all ranks must hear at once.
+    return Rows(data, name="X", dtype=wanted, checked=not sharded)
 
 
 def new_samples(estimator: BaseEstimator, X: Any, *, of_components: bool = False) -> Tensor:
@@ -55,10 +64,14 @@ def new_samples(estimator: BaseEstimator, X: Any, *, of_components: bool = False
 
     Args:
         estimator: Fitted.
-        X: Samples, or, with `of_components`, their components.
+        X: Samples, or, with `of_components`, their components. Of a DTensor, the columns of this rank.
         of_components: Do not compare the width with that of the training data.
     """
     X = without_half(X)
+    if is_sharded(X) and not of_components:
+        refuse_ranks(estimator)
+        validate_data(estimator, X, reset=False, skip_check_array=True)
+        return Rows(X, name="X", dtype=compute_type(estimator)).take(slice(None))
     array = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
     kinds = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
     array = check_array(array, **kinds) if of_components else validate_data(estimator, array, reset=False, **kinds)
@@ -95,7 +108,7 @@ def compute_device(estimator: Any) -> torch.device:
 
 def batches_of(rows: Rows, size: int, estimator: Any, generator: torch.Generator | None) -> Iterator[Tensor]:
     """All rows in batches on the estimator's device: shuffled where they are in memory, in order from a file."""
-    device = compute_device(estimator)
+    device = compute_device(estimator) if rows.ranks is None else rows.device
     n = len(rows)
     order = torch.randperm(n, generator=generator) if generator is not None and rows.in_memory else None
     for start in range(0, n, size):
@@ -130,10 +143,10 @@ def numbered(batches: Iterable[Any], passes: int) -> Iterator[tuple[int, Any]]:
         yield from ((number, first_of(batch)) for number, batch in enumerate(batches))
 
 
-def generator_of(random_state: Any) -> torch.Generator:
-    """A torch generator seeded by scikit-learn's `random_state`."""
+def generator_of(random_state: Any, ranks: ColumnRanks | None = None) -> torch.Generator:
+    """A torch generator seeded by scikit-learn's `random_state`, alike on all ranks."""
     seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-    return torch.Generator().manual_seed(seed)
+    return torch.Generator().manual_seed(common_seed(seed, ranks))
 
 
 def as_array(tensor: Tensor, dtype: torch.dtype) -> np.ndarray:

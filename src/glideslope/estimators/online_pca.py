@@ -22,11 +22,13 @@ from glideslope.estimators.inputs import (
 from glideslope.estimators.likelihood import log_likelihood
 from glideslope.estimators.parameters import check_share, check_tolerance, check_whole
 from glideslope.estimators.progress import Progress
+from glideslope.estimators.spread import geometry_of, spread
 from glideslope.estimators.streaming import StreamEstimator
 from glideslope.formulas.arguments import check_option
 from glideslope.solve.rows import Rows
 from glideslope.solve.streams.refinement import Refinement
 from glideslope.solve.streams.subspace import Subspace
+from glideslope.stiefel.sharding import is_sharded, local_part
 
 SMALLEST_BATCH = 256
 
@@ -37,6 +39,9 @@ class OnlinePCA(StreamEstimator):
     Every batch turns the components a little, by matrix products alone. Batches may have any size, also below
     `n_components`, and their running mean is taken into account exactly. For data that fit in memory, a few passes of
     the whole gradient (`n_epochs`) bring the components to those of an exact decomposition.
+
+    For more features than one machine holds, give DTensors whose columns are on many ranks, `Shard(1)`, on all of them:
+    `components_` and `mean_` are then DTensors spread alike, and so are the samples that `inverse_transform` gives.
 
     Args:
         n_components: How many components; None means as many as samples or features, whichever are fewer.
@@ -63,6 +68,8 @@ class OnlinePCA(StreamEstimator):
         n_samples_seen_: Samples so far, those of one pass.
         n_iter_: Passes made by the last `fit`.
     """
+
+    takes_ranks = True
 
     def __init__(
         self,
@@ -123,10 +130,12 @@ class OnlinePCA(StreamEstimator):
             n,
             most if self.n_components is None else int(self.n_components),
             weight=None if self.step_size == "auto" else float(self.step_size),
-            generator=generator_of(self.random_state),
+            geometry=geometry_of(rows),
+            generator=generator_of(self.random_state, rows.ranks),
             dtype=rows.dtype,
-            device=compute_device(self),
+            device=compute_device(self) if rows.ranks is None else rows.device,
         )
+        self._ranks = rows.ranks
 
     def _first_pass(self, rows: Rows, progress: Progress) -> None:
         for batch in batches_of(rows, self._batch_size(), self, self._stream.generator):
@@ -163,62 +172,77 @@ class OnlinePCA(StreamEstimator):
 
     def _measure(self, rows: Rows) -> None:
         """X^T C X over all rows, and with it exact variances."""
-        X, device = self._stream.X, compute_device(self)
+        X = self._stream.X
         if X is None:
             return
-        power = torch.zeros((X.shape[1],) * 2, dtype=torch.float64, device=device)
+        power = torch.zeros((X.shape[1],) * 2, dtype=torch.float64, device=X.device)
         for _, block in rows.centred(self._stream.moments.mean).blocks():
-            Y = block.to(device) @ X
+            Y = self._stream.geometry.product(block.to(X.device), X)
             power += Y.T @ Y
         self._stream.power = power / len(rows)
 
     def _set_attributes(self) -> None:
         stream, dtype = self._stream, self._stream.dtype
-        moments, p = stream.moments, stream.n_components
-        n = moments.mean.shape[0]
+        moments, geometry, p, n = stream.moments, stream.geometry, stream.n_components, stream.n_columns
         unbiased = self.n_samples_seen_ / max(self.n_samples_seen_ - 1, 1)
-        total = float(moments.covariance().sum()) * unbiased
+        total = float(geometry.total(moments.covariance().sum())) * unbiased
         if total > torch.finfo(dtype).max:
             raise ValueError(f"X varies by {total:.0e}, too much for {dtype}: scale it, or give dtype='float64'")
         if stream.X is None:  # nothing but equal samples so far
-            directions = torch.eye(n, p, dtype=torch.float64)
+            directions = torch.eye(n, p, dtype=torch.float64)[geometry.held(n)]
             variances = torch.zeros(p, dtype=torch.float64)
         else:
             directions, variances = stream.ordered()
-        largest = directions.abs().argmax(0, keepdim=True)
-        directions = directions * torch.sign(directions.gather(0, largest))
+        directions = directions * torch.sign(geometry.largest(directions))
         variances = variances * unbiased
-        self.components_ = as_array(directions.T, dtype)
+        self.components_ = self._attribute(directions.T, (p, n))
         self.explained_variance_ = as_array(variances, dtype)
         self.explained_variance_ratio_ = as_array(variances / total if total > 0 else variances * 0, dtype)
         self.singular_values_ = as_array((variances * max(self.n_samples_seen_ - 1, 0)).sqrt(), dtype)
         self.noise_variance_ = max(total - float(variances.sum()), 0.0) / max(n - p, 1)
-        self.mean_ = as_array(moments.mean, dtype)
+        self.mean_ = self._attribute(moments.mean, (n,))
         self.n_components_ = p
+
+    def _attribute(self, local: Tensor, shape: tuple[int, ...]) -> Any:
+        """An array, or a DTensor where the columns of the samples are on many ranks."""
+        dtype = self._stream.dtype
+        return as_array(local, dtype) if self._ranks is None else spread(local.to(dtype), self._ranks, shape)
+
+    def _projected(self, X: Any, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+        """Centred samples, or the columns of them that are here, and their components."""
+        check_is_fitted(self)
+        if is_sharded(X) != (self._ranks is not None):
+            here, there = ("on many ranks", "in one place") if is_sharded(X) else ("in one place", "on many ranks")
+            raise ValueError(f"X is {here}, but OnlinePCA has learnt from samples {there}: give samples like those")
+        rows = new_samples(self, X)
+        rows = rows if dtype is None else rows.to(dtype)
+        components, mean = self._on(rows)
+        centred = rows - mean
+        return centred, self._stream.geometry.product(centred, components.T)
 
     def transform(self, X: Any) -> np.ndarray:
         """Components of samples, shape (samples, n_components)."""
-        check_is_fitted(self)
-        rows = new_samples(self, X)
-        components, mean = self._on(rows)
-        Y = (rows - mean) @ components.T
-        return as_array(Y / self._scale(rows) if self.whiten else Y, rows.dtype)
+        centred, Y = self._projected(X)
+        return as_array(Y / self._scale(centred) if self.whiten else Y, Y.dtype)
 
-    def inverse_transform(self, X: Any) -> np.ndarray:
-        """Samples from their components, shape (samples, n)."""
+    def inverse_transform(self, X: Any) -> Any:
+        """Samples from their components, shape (samples, n): an array, or a DTensor if `components_` is one."""
         check_is_fitted(self)
         Y = new_samples(self, X, of_components=True)
         components, mean = self._on(Y)
         Y = Y * self._scale(Y) if self.whiten else Y
-        return as_array(Y @ components + mean, Y.dtype)
+        samples = Y @ components + mean
+        if self._ranks is None:
+            return as_array(samples, Y.dtype)
+        return spread(samples, self._ranks, (len(Y), self._stream.n_columns))
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-likelihood of every sample under the probabilistic model of the components and equal noise besides."""
-        check_is_fitted(self)
-        rows = new_samples(self, X).double()
-        components, mean = self._on(rows)
-        variances = torch.from_numpy(self.explained_variance_).to(rows)
-        return as_array(log_likelihood(rows - mean, components, variances, self.noise_variance_), rows.dtype)
+        centred, Y = self._projected(X, torch.float64)
+        squares = self._stream.geometry.total(centred.square().sum(1))
+        variances = torch.from_numpy(self.explained_variance_).to(centred)
+        n = self._stream.n_columns
+        return as_array(log_likelihood(Y, squares, variances, self.noise_variance_, n), centred.dtype)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-likelihood of samples, as of `sklearn.decomposition.PCA`."""
@@ -226,7 +250,9 @@ class OnlinePCA(StreamEstimator):
 
     def _on(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Components and mean, of the type and on the device of rows."""
-        return torch.from_numpy(self.components_).to(rows), torch.from_numpy(self.mean_).to(rows)
+        held = (local_part(one) if is_sharded(one) else torch.from_numpy(one) for one in (self.components_, self.mean_))
+        components, mean = (one.to(rows) for one in held)
+        return components, mean
 
     def _scale(self, rows: Tensor) -> Tensor:
         scale = torch.from_numpy(self.explained_variance_).to(rows).sqrt()

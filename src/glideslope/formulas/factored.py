@@ -28,6 +28,11 @@ class Factored(NamedTuple):
         return self.A.mH @ self.W
 
 
+def dense(G: Tensor | Factored) -> Tensor:
+    """A gradient as one matrix."""
+    return G.dense() if isinstance(G, Factored) else G
+
+
 def cross_gram(X: Tensor, G: Tensor | Factored, *, out: Tensor | None = None) -> Tensor:
     """The p x p product X^H G."""
     return product(G.Y.mH, G.W, out=out) if isinstance(G, Factored) else product(X.mH, G, out=out)

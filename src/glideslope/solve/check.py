@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glideslope.formulas.factored import dense
 from glideslope.solve.minimize import first_iterate
 from glideslope.solve.problem import Problem, as_problem
-from glideslope.solve.sources import dense
 
 SIZES = 10.0 ** -np.arange(0, 9)
 

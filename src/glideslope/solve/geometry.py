@@ -8,13 +8,21 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from glideslope.formulas.factored import Factored, dense
 from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.merit import merit, merit_of
+from glideslope.formulas.normal import inverse_square_root
 from glideslope.formulas.orthogonality import distance, frobenius, subtract_identity_
-from glideslope.formulas.row_blocks import Summed, riemannian_rows, run_together, squared_norm
+from glideslope.formulas.row_blocks import Summed, riemannian_rows, run_together, squared_norm, step_of_rows
+from glideslope.formulas.rule import StepOutcome, StepRule
+from glideslope.formulas.step import take_step
+from glideslope.formulas.workspace import Workspace
+from glideslope.stiefel.points import project
 from glideslope.stiefel.sharding import Groups, summed
 
 Result = TypeVar("Result")
+# Random rows are drawn in blocks of so many, each from its own seed: they do not depend on the number of ranks.
+ROWS_PER_SEED = 1024
 
 
 class Whole:
@@ -55,6 +63,32 @@ class Whole:
     def any(self, flag: bool) -> bool:
         """Whether a flag is up, here or on any other rank."""
         return flag
+
+    def total(self, terms: Tensor) -> Tensor:
+        """The sum over the ranks."""
+        return terms
+
+    def held(self, n: int) -> slice:
+        """Which of n rows are here."""
+        return slice(0, n)
+
+    def step(
+        self, X: Tensor, G: Tensor | Factored, step_size: float, rule: StepRule, *, out: Tensor, workspace: Workspace
+    ) -> StepOutcome:
+        """A landing step, written to `out`, which may be X."""
+        return take_step(X, G, step_size, rule, out=out, workspace=workspace)
+
+    def orthonormal(self, X: Tensor) -> Tensor:
+        """The nearest orthonormal matrix."""
+        return project(X)
+
+    def gaussian(self, n: int, p: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+        """The rows that are here of a random n x p matrix."""
+        return torch.randn((n, p), generator=generator, dtype=dtype)
+
+    def largest(self, M: Tensor) -> Tensor:
+        """The entry of largest size in each column, shape (p,)."""
+        return M.gather(0, M.abs().argmax(0, keepdim=True)).squeeze(0)
 
 
 class InRows(Whole):
@@ -108,3 +142,57 @@ class InRows(Whole):
     def any(self, flag: bool) -> bool:
         """Whether a flag is up, here or on any other rank."""
         return bool(summed([torch.tensor(float(flag))], self.groups)[0] > 0)
+
+    def total(self, terms: Tensor) -> Tensor:
+        """The sum over the ranks."""
+        return summed([terms], self.groups)[0]
+
+    def held(self, n: int) -> slice:
+        """Which of n rows are here."""
+        (group,) = self.groups
+        size = -(-n // torch.distributed.get_world_size(group))
+        rank = torch.distributed.get_rank(group)
+        return slice(min(rank * size, n), min((rank + 1) * size, n))
+
+    def step(
+        self, X: Tensor, G: Tensor | Factored, step_size: float, rule: StepRule, *, out: Tensor, workspace: Workspace
+    ) -> StepOutcome:
+        """A landing step of this rank's rows, written to `out`, which may be X."""
+        return self.run(step_of_rows(X, dense(G), step_size, rule, rows=self.rows, out=out))
+
+    def orthonormal(self, X: Tensor) -> Tensor:
+        """This rank's rows of the nearest orthonormal matrix, through p x p matrices in float64."""
+        wide = X.to(torch.complex128 if X.is_complex() else torch.float64)
+        gram = self.gram(wide)
+        for _ in range(2):  # the second time takes away what squaring the condition of the first has lost
+            if float(frobenius(subtract_identity_(gram.clone()))) < 0.5:
+                break
+            eigenvalues, vectors = torch.linalg.eigh(gram)
+            eigenvalues = eigenvalues.clamp(min=float(eigenvalues[-1]) * torch.finfo(eigenvalues.dtype).eps)
+            wide = wide @ (vectors * eigenvalues.rsqrt()) @ vectors.mH
+            gram = self.gram(wide)
+        return (wide @ inverse_square_root(gram)).to(X.dtype)
+
+    def gaussian(self, n: int, p: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+        """This rank's rows of a random n x p matrix, which is the same for any number of ranks."""
+        seed = int(torch.randint(2**31, (), generator=generator))
+        return gaussian_rows(self.held(n), p, seed, dtype)
+
+    def largest(self, M: Tensor) -> Tensor:
+        """The entry of largest size in each column, on any rank."""
+        (group,) = self.groups
+        every = M.new_zeros(torch.distributed.get_world_size(group), M.shape[1])
+        if len(M):
+            every[torch.distributed.get_rank(group)] = super().largest(M)
+        return super().largest(self.total(every))
+
+
+def gaussian_rows(held: slice, p: int, seed: int, dtype: torch.dtype) -> Tensor:
+    """Rows of a Gaussian matrix that depend on their positions and the seed alone."""
+    start, stop, blocks = held.start, held.stop, []
+    for block in range(start // ROWS_PER_SEED, -(-stop // ROWS_PER_SEED)):
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + block)
+        rows = torch.randn(ROWS_PER_SEED, p, generator=generator, dtype=dtype)
+        first = block * ROWS_PER_SEED
+        blocks.append(rows[max(start - first, 0) : stop - first])
+    return torch.cat(blocks) if blocks else torch.empty(0, p, dtype=dtype)

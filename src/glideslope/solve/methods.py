@@ -5,18 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored
+from glideslope.formulas.factored import Factored, dense
 from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.orthogonality import penalty_gradient
 from glideslope.formulas.retraction import retract
-from glideslope.formulas.row_blocks import step_of_rows
 from glideslope.formulas.rule import StepRule
 from glideslope.formulas.step import take_step
 from glideslope.formulas.tracked import TrackedLanding, pays
 from glideslope.formulas.workspace import Workspace
 from glideslope.solve.geometry import InRows, Whole
 from glideslope.solve.resume import Resumable, State
-from glideslope.solve.sources import dense
 
 METHODS = ("landing", "riemannian", "penalty")
 
@@ -74,8 +72,8 @@ class Landing(Method):
     def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> Tensor:
         """A landing step. With b rows and b >= n the gradient itself is cheaper than its factors."""
         if isinstance(self.geometry, InRows):
-            rows = step_of_rows(X, dense(G), step_size, self.rule, rows=self.geometry.rows, out=X)
-            self._shortened += self.geometry.run(rows).shortened
+            outcome = self.geometry.step(X, G, step_size, self.rule, out=X, workspace=self._workspace)
+            self._shortened += outcome.shortened
             return X
         if isinstance(G, Factored) and len(G.W) >= X.shape[0]:
             G = G.dense()

@@ -7,17 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.formulas.normal import inverse_square_root
-from glideslope.formulas.orthogonality import frobenius, subtract_identity_
 from glideslope.optim.ranks import raise_difference
 from glideslope.solve.checkpoint import Checkpoint, State, previous
-from glideslope.solve.geometry import InRows
+from glideslope.solve.geometry import gaussian_rows
 from glideslope.solve.problem import Problem, RowSum
 from glideslope.solve.rows import ColumnRanks
 from glideslope.stiefel.sharding import is_sharded, local_part
-
-# A random start is drawn in blocks of so many rows, each from its own seed: it does not depend on the number of ranks.
-ROWS_PER_SEED = 1024
 
 
 def ranks_of(problem: Problem, X0: Any) -> ColumnRanks | None:
@@ -58,38 +53,11 @@ def first_rows(problem: Problem, ranks: ColumnRanks, X0: Any, seed: int) -> Tens
         return local_part(placed).clone().contiguous()
     if problem.shape is None:
         raise ValueError("the problem does not know its shape: give n_components, or X0")
-    assert isinstance(problem.geometry, InRows)
-    start, stop = held_rows(ranks, problem.shape[0])
     assert problem.dtype is not None
+    n, p = problem.shape
     wide = torch.complex128 if problem.dtype.is_complex else torch.float64
-    X = gaussian_rows(start, stop, problem.shape[1], seed, wide).to(problem.device or "cpu")
-    for _ in range(2):  # the second time takes away what squaring the condition of the first has lost
-        gram = problem.geometry.gram(X)
-        eigenvalues, vectors = torch.linalg.eigh(gram)
-        X = X @ (vectors * eigenvalues.rsqrt()) @ vectors.mH
-    gram = problem.geometry.gram(X)
-    if float(frobenius(subtract_identity_(gram.clone()))) < 0.5:
-        X = X @ inverse_square_root(gram)
-    return X.to(problem.dtype)
-
-
-def held_rows(ranks: ColumnRanks, n: int) -> tuple[int, int]:
-    """The rows [start, stop) that this rank has of n."""
-    (group,) = ranks.groups
-    rank = torch.distributed.get_rank(group)
-    size = -(-n // ranks.n_ranks)
-    return min(rank * size, n), min((rank + 1) * size, n)
-
-
-def gaussian_rows(start: int, stop: int, p: int, seed: int, dtype: torch.dtype) -> Tensor:
-    """Rows of a Gaussian matrix that depend on their positions and the seed alone."""
-    blocks = []
-    for block in range(start // ROWS_PER_SEED, -(-stop // ROWS_PER_SEED)):
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + block)
-        rows = torch.randn(ROWS_PER_SEED, p, generator=generator, dtype=dtype)
-        first = block * ROWS_PER_SEED
-        blocks.append(rows[max(start - first, 0) : stop - first])
-    return torch.cat(blocks) if blocks else torch.empty(0, p, dtype=dtype)
+    X = gaussian_rows(problem.geometry.held(n), p, seed, wide).to(problem.device or "cpu")
+    return problem.geometry.orthonormal(X).to(problem.dtype)
 
 
 class Together(Checkpoint):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored
+from glideslope.formulas.factored import Factored, dense
 from glideslope.solve.problem import Problem, RowSum
 from glideslope.solve.resume import Resumable
 
@@ -198,11 +198,6 @@ class SVRG(Source):
 def on(X: Tensor, index: Tensor) -> Tensor:
     """An index on the device of X."""
     return index if X.device.type == "cpu" else index.to(X.device)
-
-
-def dense(G: Tensor | Factored) -> Tensor:
-    """A gradient as one matrix."""
-    return G.dense() if isinstance(G, Factored) else G
 
 
 def make_source(kind: str, problem: Problem, **options: Any) -> Source:

@@ -50,10 +50,11 @@ class Refinement:
 
     def _measure(self, X: Tensor, G: Tensor) -> None:
         """Λ and the relative gradient, from the gradient G = -C X."""
-        power = -(X.T @ G).double()
+        geometry = self.stream.geometry
+        power = -geometry.cross(X, G).double()
         self.stream.power = (power + power.T) / 2
         variances, rotation = torch.linalg.eigh(self.stream.power)
         p = self.stream.n_components
         residual = torch.addmm(G, X, self.stream.power.to(X.dtype)) @ rotation[:, -p:].to(X.dtype)
         floor = max(LEAST_VARIANCE * float(variances.mean()), torch.finfo(X.dtype).tiny)
-        self.gradient = float((residual / variances[-p:].clamp(min=floor).to(X.dtype)).norm()) / math.sqrt(p)
+        self.gradient = geometry.norm(residual / variances[-p:].clamp(min=floor).to(X.dtype)) / math.sqrt(p)

@@ -10,10 +10,9 @@ from torch import Tensor
 from glideslope.formulas.factored import Factored
 from glideslope.formulas.normal import newton_schulz_factor
 from glideslope.formulas.rule import StepRule
-from glideslope.formulas.step import take_step
 from glideslope.formulas.workspace import Workspace
+from glideslope.solve.geometry import Whole
 from glideslope.solve.streams.moments import Moments
-from glideslope.stiefel.points import project
 
 # Directions with less than this share of the mean variance are scaled as if they had it.
 LEAST_VARIANCE = 1e-5
@@ -34,12 +33,13 @@ class Subspace:
     pace, and no step size needs to be chosen. The estimate has rank b + 1 and is never formed.
 
     Args:
-        n_columns: n.
+        n_columns: n, on all ranks together.
         n_components: p <= n.
         weight: Share of the past that a batch replaces, in (0, 1]; None means its share of the rows so far.
         generator: Of the random start.
         dtype: float32 or float64.
         device: Of the rows.
+        geometry: Where the columns of the rows of the stream are, and with them the rows of X.
     """
 
     def __init__(
@@ -47,12 +47,15 @@ class Subspace:
         n_columns: int,
         n_components: int,
         *,
+        geometry: Whole | None = None,
         weight: float | None = None,
         generator: torch.Generator,
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.moments = Moments(n_columns, covariance=False, weight=weight, device=device)
+        self.geometry, self.n_columns = geometry or Whole(), n_columns
+        held = self.geometry.held(n_columns)
+        self.moments = Moments(held.stop - held.start, covariance=False, weight=weight, device=device)
         self.generator = generator
         self.n_components, self.dtype = n_components, dtype
         self.X: Tensor | None = None
@@ -71,7 +74,7 @@ class Subspace:
         R = self.moments.update(rows)
         share = len(rows) / self.moments.count
         # The size of the batch is taken out, so that neither tiny nor huge data leaves the range of the type.
-        length = float(torch.linalg.vector_norm(R, dtype=torch.float64))
+        length = math.sqrt(float(self.geometry.total(torch.linalg.vector_norm(R, dtype=torch.float64).square())))
         if length == 0:  # rows all alike say nothing of directions, but that there is less variance
             if self.power is not None:
                 self.power *= 1 - share
@@ -89,7 +92,7 @@ class Subspace:
             self.X = self._start(R)
             self.power = torch.zeros((self.X.shape[1],) * 2, dtype=torch.float64, device=R.device)
         assert self.power is not None
-        Y = R @ self.X
+        Y = self.geometry.product(R, self.X)
         self.power = self.power * (1 - share) + (Y.T @ Y).double() * (share * variance)
         self._move(Factored(R, self._scaled(Y, variance), Y), share, RULE)
 
@@ -109,8 +112,8 @@ class Subspace:
         assert self.power is not None
         if self._other is None:
             self._other = torch.empty_like(self.X)
-        after = take_step(self.X, G, weight, rule, out=self._other, workspace=self._workspace).X
-        turned = self.X.T @ after
+        after = self.geometry.step(self.X, G, weight, rule, out=self._other, workspace=self._workspace).X
+        turned = self.geometry.cross(self.X, after)
         turned = (turned @ newton_schulz_factor(turned.T @ turned)).double()
         self.power = turned.T @ self.power @ turned
         self.X, self._other = after, self.X
@@ -125,13 +128,13 @@ class Subspace:
 
     def _start(self, R: Tensor) -> Tensor:
         """A random combination of the first rows, completed at random where they are too few."""
-        n = R.shape[1]
+        n, geometry = self.n_columns, self.geometry
         q = min(self.n_components + SPARE, n)
         draw = torch.randn((len(R), q), generator=self.generator, dtype=self.dtype).to(R.device)
         start = R.T @ draw
-        rest = torch.randn((n, q), generator=self.generator, dtype=self.dtype).to(R.device)
-        start += rest * (float(start.norm()) / math.sqrt(n * q) * (1e-2 if len(R) > q else 1))
-        return project(start)
+        rest = geometry.gaussian(n, q, self.generator, self.dtype).to(R.device)
+        start += rest * (geometry.norm(start) / math.sqrt(n * q) * (1e-2 if len(R) > q else 1))
+        return geometry.orthonormal(start)
 
     def finish(self) -> None:
         """Called after the last batch of a stream."""
@@ -141,6 +144,6 @@ class Subspace:
         assert self.X is not None
         assert self.power is not None
         variances, rotation = torch.linalg.eigh(self.power)
-        X = project(self.X) @ rotation.flip(1).to(self.dtype)
+        X = self.geometry.orthonormal(self.X) @ rotation.flip(1).to(self.dtype)
         p = self.n_components
         return X[:, :p], variances.flip(0)[:p].clamp(min=0)

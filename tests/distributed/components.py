@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from distributed.counting import Traffic
-from distributed.work import mesh, message_of
+from distributed.spreading import mesh, message_of
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from glideslope.estimators import OnlineICA, OnlinePCA

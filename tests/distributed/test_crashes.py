@@ -4,8 +4,9 @@ import time
 
 import pytest
 import torch
+from distributed.jobs import prepared, train_and_die, train_in_parts, train_with_saga
 from distributed.launch import run_on
-from distributed.work import message_of, prepared, train_and_die, train_in_parts, train_with_saga
+from distributed.spreading import message_of
 
 import glideslope as gs
 

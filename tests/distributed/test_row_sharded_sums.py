@@ -3,8 +3,8 @@
 import pytest
 import torch
 from distributed.launch import run_on
+from distributed.minimizing import minimized
 from distributed.sums import DATA, PROBLEMS, WAYS
-from distributed.work import minimized
 
 import glideslope as gs
 from glideslope.solve.geometry import gaussian_rows

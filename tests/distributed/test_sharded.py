@@ -6,8 +6,8 @@ import pytest
 import torch
 from distributed import costs
 from distributed.launch import run_on
+from distributed.steps import VIEWS, small_checks
 from distributed.training import OPTIMIZERS, network
-from distributed.work import VIEWS, small_checks
 
 import glideslope as gs
 

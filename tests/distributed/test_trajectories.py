@@ -4,7 +4,7 @@ import pytest
 import torch
 from distributed.launch import run_on
 from distributed.training import OPTIMIZERS, network, starts, train_matrices, train_network
-from distributed.work import everything
+from distributed.trajectories import everything
 
 import glideslope as gs
 from glideslope.formulas import distance

@@ -1,80 +1,24 @@
-"""What the ranks do in the tests: each function runs on all of them and returns what the tests compare."""
+"""Steps of sharded parameters: each function runs on all ranks and returns what the tests compare."""
 
-import contextlib
 import warnings
 from functools import partial
 
 import torch
 import torch.distributed as dist
 from distributed.counting import Traffic
+from distributed.spreading import diagnosed, drawn, mesh, message_of, orthonormal, shard
 from distributed.training import (
-    MATRICES,
     OPTIMIZERS,
     gradient_at,
     network,
-    starts,
     train_matrices,
     train_network,
     whole,
 )
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Shard, distribute_tensor
-from torch.nn.parallel import DistributedDataParallel
 
 import glideslope as gs
-
-
-def mesh():
-    return init_device_mesh("cpu", (dist.get_world_size(),))
-
-
-def sharded_parameters(dtype):
-    over = mesh()
-    return [
-        torch.nn.Parameter(distribute_tensor(X, over, [Shard(dim)]))
-        for X, (_, dim, _) in zip(starts(dtype), MATRICES, strict=True)
-    ]
-
-
-def diagnosed(optimizer):
-    return [row._replace(name="") for row in getattr(optimizer, "landing", optimizer).diagnostics()]
-
-
-def dtensor_trajectories(names, dtype):
-    """Final parameters and diagnosis of each optimizer."""
-    found = {}
-    for name in names:
-        params = sharded_parameters(dtype)
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            optimizer = OPTIMIZERS[name](params)
-        train_matrices(params, optimizer)
-        found[name] = ([whole(param) for param in params], diagnosed(optimizer), [str(one.message) for one in said])
-    return found
-
-
-def network_trajectories(names, dtype, kinds=("ddp", "fsdp")):
-    """Final parameters of the network under DDP and FSDP2."""
-    found = {}
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    for name in names:
-        for kind in kinds:
-            model = network(dtype)
-            if kind == "ddp":
-                trained = DistributedDataParallel(model)
-            else:
-                place = gs.shard_placement(model)
-                fully_shard(model[0], mesh=mesh(), shard_placement_fn=place)
-                trained = fully_shard(model, mesh=mesh(), shard_placement_fn=place)
-            optimizer = OPTIMIZERS[name](gs.param_groups(model))
-            train_network(trained, optimizer, dtype, rank, ranks)
-            found[name, kind] = ([whole(param) for param in model.parameters()], diagnosed(optimizer))
-    return found
-
-
-def everything(names, dtype):
-    return {"matrices": dtensor_trajectories(names, dtype), "networks": network_trajectories(names, dtype)}
 
 
 def small_checks():
@@ -95,20 +39,6 @@ def small_checks():
         hybrid,
     )
     return {check.__name__: check() for check in checks}
-
-
-def shard(X, dim=0, over=None):
-    return torch.nn.Parameter(distribute_tensor(X, over or mesh(), [Shard(dim)], src_data_rank=None))
-
-
-def orthonormal(*shape, dtype=torch.float32, seed=0):
-    from distributed.training import start
-
-    return start(shape, dtype, seed)
-
-
-def drawn(*shape, dtype=torch.float32, seed=1):
-    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 
 
 def traffic_of_a_step():
@@ -159,14 +89,6 @@ def skipped_together():
             moved.append([not torch.equal(whole(one), old) for one, old in zip((X, Y), before, strict=True)])
         found[name] = (moved, whole(X), [row.skipped for row in diagnosed(optimizer)])
     return found
-
-
-def message_of(function):
-    try:
-        function()
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def disagreements():
@@ -382,125 +304,3 @@ def hybrid():
 def unsupported():
     X = shard(orthonormal(12, 3))
     return [message_of(lambda: gs.RiemannianSGD([X])), message_of(lambda: gs.PenaltySGD([X], penalty_weight=1.0))]
-
-
-def prepared(kind="fsdp", name="adam"):
-    """The network, its optimizer and a SAGA memory of all its parameters, on the ranks there are."""
-    model = network(torch.float64)
-    if kind == "fsdp":
-        fully_shard(model, mesh=mesh(), shard_placement_fn=gs.shard_placement(model))
-    optimizer = OPTIMIZERS[name](gs.param_groups(model))
-    return model, optimizer, gs.SAGA(model.parameters(), slots=3)
-
-
-def train_with_saga(model, optimizer, saga, steps, first=0, rank=0, ranks=1, after=None):
-    from distributed.training import batch
-
-    for step in range(first, first + steps):
-        inputs, targets = (part.chunk(ranks)[rank] for part in batch(step % 3, torch.float64))
-        optimizer.zero_grad()
-        (model(inputs) - targets).square().mean().backward()
-        saga.correct_(step % 3)
-        optimizer.step()
-        if after is not None:
-            after(step + 1)
-
-
-def train_in_parts(folder, until, name):
-    """Go on from the last checkpoint until a step, with a checkpoint every five; the parameters."""
-    model, optimizer, saga = prepared("fsdp", name)
-    done = gs.load_checkpoint(folder, model, optimizer, saga=saga)
-
-    def after(step):
-        if step % 5 == 0:
-            gs.save_checkpoint(folder, step, model, optimizer, saga=saga)
-
-    train_with_saga(model, optimizer, saga, until - done, done, dist.get_rank(), dist.get_world_size(), after)
-    return done, [whole(param) for param in model.parameters()], diagnosed(optimizer)
-
-
-def train_and_die(folder, until, name, at):
-    """The same, but the last rank of the first attempt is killed with SIGKILL at a step."""
-    import os
-    import signal
-
-    model, optimizer, saga = prepared("fsdp", name)
-    done = gs.load_checkpoint(folder, model, optimizer, saga=saga)
-    first_attempt = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
-
-    def after(step):
-        if step % 5 == 0:
-            gs.save_checkpoint(folder, step, model, optimizer, saga=saga)
-        if step == at and first_attempt and dist.get_rank() == dist.get_world_size() - 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    train_with_saga(model, optimizer, saga, until - done, done, dist.get_rank(), dist.get_world_size(), after)
-    return done, [whole(param) for param in model.parameters()], diagnosed(optimizer)
-
-
-def minimized(folder, ways):
-    """`minimize` with the rows of X on all ranks: solutions, messages and the largest tensor that was sent."""
-    from distributed.sums import DATA, PROBLEMS, WAYS
-
-    over = mesh()
-    found = {}
-
-    def spread(data):
-        return distribute_tensor(data, over, [Shard(1)], src_data_rank=None)
-
-    for way, options in {way: WAYS[way] for way in ways}.items():
-        for name, make in PROBLEMS.items():
-            solution = gs.minimize(make(spread), **options)
-            assert isinstance(solution.X, type(spread(DATA)))
-            X, local = whole(solution.X), solution.X.to_local().shape
-            found[way, name] = (X, solution.value, solution.gradient_norm, solution.distance, solution.stop_reason)
-            found[way, name] += (solution.n_steps, tuple(local))
-    many = spread(drawn(30, 3000, dtype=torch.float64))
-    with Traffic() as traffic:
-        gs.minimize(gs.problems.PCA(many, 3), gradient="saga", step_size=1e-3, batch_size=10, max_epochs=3)
-    found["many rows"] = max(size for _, size in traffic.calls)
-    X0 = gs.random_stiefel(DATA.shape[1], 3, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    start = distribute_tensor(X0, over, [Shard(0)], src_data_rank=None)
-    found["start"] = whole(gs.minimize(PROBLEMS["pca"](spread), start, step_size=0.05, max_epochs=4).X)
-    found["stopped"] = resumed(lambda: PROBLEMS["pca"](spread), folder)
-    odd = dist.get_rank() == dist.get_world_size() - 1
-    bad = DATA.clone()
-    bad[3, -1] = float("inf")
-    rows = distribute_tensor(DATA, over, [Shard(0)], src_data_rank=None)
-    found["messages"] = {
-        "seed": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), seed=int(odd), step_size=0.1)),
-        "shape": message_of(lambda: gs.minimize(gs.problems.PCA(spread(DATA), 4 if odd else 3))),
-        "method": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), method="riemannian")),
-        "theory": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), step_size="theory")),
-        "finite": message_of(lambda: gs.problems.PCA(spread(bad), 3)),
-        "placement": message_of(lambda: gs.problems.PCA(rows, 3)),
-        "function": message_of(lambda: gs.minimize(lambda X: X.sum(), start)),
-        "plain": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), X0)),
-    }
-    return found
-
-
-def resumed(make, folder):
-    """A run that is stopped, with one rank a checkpoint further than the others, and then resumed."""
-    options = {"step_size": 0.05, "gradient": "saga", "batch_size": 10, "max_epochs": 6, "tolerance": 0}
-    uninterrupted = whole(gs.minimize(make(), **options).X)
-
-    class Stopped(BaseException):
-        pass
-
-    def stop(record):
-        if record.step >= 12:
-            raise Stopped
-
-    path = folder / f"run{dist.get_world_size()}"
-    with contextlib.suppress(Stopped):
-        gs.minimize(make(), checkpoint=path, every=4, record_every=1, callback=stop, **options)
-    own = path.with_name(f"{path.name}.{dist.get_rank()}-of-{dist.get_world_size()}")
-    if dist.get_rank() == 0:  # as if it had died before it could write the last one
-        own.with_name(own.name + ".previous").replace(own)
-    again = gs.minimize(make(), checkpoint=path, every=4, **options)
-    dist.barrier()
-    if dist.get_rank() == 0:
-        own.write_bytes(own.read_bytes()[:-5])
-    dist.barrier()
-    return uninterrupted, whole(again.X), message_of(lambda: gs.minimize(make(), checkpoint=path, every=4, **options))

@@ -1,67 +1,78 @@
-"""A training job with checkpoints, which may lose a rank."""
+"""A training job with checkpoints, which may lose a rank: a network, its optimizer, and a SAGA or SVRG memory."""
+
+import os
+import signal
 
 import torch
 import torch.distributed as dist
 from distributed.spreading import diagnosed, mesh
-from distributed.training import (
-    OPTIMIZERS,
-    network,
-    whole,
-)
+from distributed.training import OPTIMIZERS, batch, network, whole
 from torch.distributed.fsdp import fully_shard
 
 import glideslope as gs
 
-
-def prepared(kind="fsdp", name="adam"):
-    """The network, its optimizer and a SAGA memory of all its parameters, on the ranks there are."""
-    model = network(torch.float64)
-    if kind == "fsdp":
-        fully_shard(model, mesh=mesh(), shard_placement_fn=gs.shard_placement(model))
-    optimizer = OPTIMIZERS[name](gs.param_groups(model))
-    return model, optimizer, gs.SAGA(model.parameters(), slots=3)
+# By name: the optimizer and what reduces the variance of its gradients.
+JOBS = {"adam": ("adam", "saga"), "momentum": ("momentum", "saga"), "svrg": ("adam", "svrg")}
+TERMS = 3
 
 
-def train_with_saga(model, optimizer, saga, steps, first=0, rank=0, ranks=1, after=None):
-    from distributed.training import batch
+class Job:
+    """A training on the ranks there are, or in one place."""
 
-    for step in range(first, first + steps):
-        inputs, targets = (part.chunk(ranks)[rank] for part in batch(step % 3, torch.float64))
-        optimizer.zero_grad()
-        (model(inputs) - targets).square().mean().backward()
-        saga.correct_(step % 3)
-        optimizer.step()
-        if after is not None:
-            after(step + 1)
+    def __init__(self, kind="fsdp", name="adam"):
+        optimizer, memory = JOBS[name]
+        self.model = network(torch.float64)
+        self.rank, self.ranks = 0, 1
+        if kind == "fsdp":
+            fully_shard(self.model, mesh=mesh(), shard_placement_fn=gs.shard_placement(self.model))
+            self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.optimizer = OPTIMIZERS[optimizer](gs.param_groups(self.model))
+        params = list(self.model.parameters())
+        self.memory = gs.SAGA(params, slots=TERMS) if memory == "saga" else gs.SVRG(params)
+
+    def load(self, folder, **options):
+        return gs.load_checkpoint(folder, self.model, self.optimizer, memory=self.memory, **options)
+
+    def save(self, folder, step):
+        gs.save_checkpoint(folder, step, self.model, self.optimizer, memory=self.memory)
+
+    def backward(self, term):
+        inputs, targets = (part.chunk(self.ranks)[self.rank] for part in batch(term, torch.float64))
+        (self.model(inputs) - targets).square().mean().backward()
+
+    def backward_of_all(self):
+        for term in range(TERMS):
+            self.backward(term)
+        for param in self.model.parameters():
+            param.grad /= TERMS
+
+    def train(self, steps, first=0, after=None):
+        """So many steps; the anchor of SVRG moves every seven, so that a checkpoint lies between two of them."""
+        for step in range(first, first + steps):
+            term = step % TERMS
+            if isinstance(self.memory, gs.SVRG) and step % 7 == 0:
+                self.memory.anchor_(self.backward_of_all)
+            self.optimizer.zero_grad()
+            self.backward(term)
+            self.memory.correct_(term if isinstance(self.memory, gs.SAGA) else lambda term=term: self.backward(term))
+            self.optimizer.step()
+            if after is not None:
+                after(step + 1)
 
 
-def train_in_parts(folder, until, name):
-    """Go on from the last checkpoint until a step, with a checkpoint every five; the parameters."""
-    model, optimizer, saga = prepared("fsdp", name)
-    done = gs.load_checkpoint(folder, model, optimizer, saga=saga)
+def train_in_parts(folder, until, name, at=None):
+    """Go on from the last checkpoint until a step, with a checkpoint every five; the parameters.
+
+    With `at`, the last rank of the first attempt is killed with SIGKILL after that step.
+    """
+    job = Job("fsdp", name)
+    done = job.load(folder)
 
     def after(step):
         if step % 5 == 0:
-            gs.save_checkpoint(folder, step, model, optimizer, saga=saga)
-
-    train_with_saga(model, optimizer, saga, until - done, done, dist.get_rank(), dist.get_world_size(), after)
-    return done, [whole(param) for param in model.parameters()], diagnosed(optimizer)
-
-
-def train_and_die(folder, until, name, at):
-    """The same, but the last rank of the first attempt is killed with SIGKILL at a step."""
-    import os
-    import signal
-
-    model, optimizer, saga = prepared("fsdp", name)
-    done = gs.load_checkpoint(folder, model, optimizer, saga=saga)
-    first_attempt = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
-
-    def after(step):
-        if step % 5 == 0:
-            gs.save_checkpoint(folder, step, model, optimizer, saga=saga)
-        if step == at and first_attempt and dist.get_rank() == dist.get_world_size() - 1:
+            job.save(folder, step)
+        if step == at and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and job.rank == job.ranks - 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    train_with_saga(model, optimizer, saga, until - done, done, dist.get_rank(), dist.get_world_size(), after)
-    return done, [whole(param) for param in model.parameters()], diagnosed(optimizer)
+    job.train(until - done, done, after)
+    return done, [whole(param) for param in job.model.parameters()], diagnosed(job.optimizer)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 import torch
-from distributed.jobs import prepared, train_and_die, train_in_parts, train_with_saga
+from distributed.jobs import JOBS, Job, train_in_parts
 from distributed.launch import run_on
 from distributed.spreading import message_of
 
@@ -15,9 +15,9 @@ STEPS = 17
 
 
 def uninterrupted(name="adam", steps=STEPS):
-    model, optimizer, saga = prepared("whole", name)
-    train_with_saga(model, optimizer, saga, steps)
-    return [param.detach() for param in model.parameters()]
+    job = Job("whole", name)
+    job.train(steps)
+    return [param.detach() for param in job.model.parameters()]
 
 
 def assert_same_end(results, expected, done):
@@ -33,7 +33,7 @@ def folders(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["adam", "momentum"])
+@pytest.mark.parametrize("name", JOBS)
 def test_a_checkpoint_of_two_ranks_is_resumed_on_four_and_on_one(tmp_path, name):
     run_on(2, train_in_parts, tmp_path, 12, name)
     assert folders(tmp_path) == ["step-000000005", "step-000000010"]
@@ -43,7 +43,7 @@ def test_a_checkpoint_of_two_ranks_is_resumed_on_four_and_on_one(tmp_path, name)
 
 @pytest.mark.slow
 def test_torchrun_restarts_after_kill_9_of_a_rank_and_ends_as_an_uninterrupted_run(tmp_path):
-    results = run_on(2, train_and_die, tmp_path, STEPS, "adam", 12, restarts=1)
+    results = run_on(2, train_in_parts, tmp_path, STEPS, "adam", 12, restarts=1)
     assert_same_end(results, uninterrupted(), done=10)
 
 
@@ -51,30 +51,25 @@ def test_torchrun_restarts_after_kill_9_of_a_rank_and_ends_as_an_uninterrupted_r
 def test_kill_9_of_a_rank_ends_the_job_with_an_error_and_another_number_of_ranks_goes_on(tmp_path):
     started = time.monotonic()
     with pytest.raises(RuntimeError, match=r"Signal 9 \(SIGKILL\)"):
-        run_on(2, train_and_die, tmp_path, STEPS, "adam", 12)
+        run_on(2, train_in_parts, tmp_path, STEPS, "adam", 12)
     assert time.monotonic() - started < 100
     assert folders(tmp_path) == ["step-000000005", "step-000000010"]
     assert_same_end(run_on(1, train_in_parts, tmp_path, STEPS, "adam"), uninterrupted(), done=10)
 
 
-def trained(tmp_path, name="adam", kind="whole", steps=11):
-    model, optimizer, saga = prepared(kind, name)
-
-    def after(step):
-        if step % 5 == 0:
-            gs.save_checkpoint(tmp_path, step, model, optimizer, saga=saga)
-
-    train_with_saga(model, optimizer, saga, steps, after=after)
-    return model
+def trained(folder, name="adam"):
+    """Eleven steps, with a checkpoint every five."""
+    job = Job("whole", name)
+    job.train(11, after=lambda step: job.save(folder, step) if step % 5 == 0 else None)
 
 
-@pytest.mark.parametrize("name", ["adam", "momentum"])
+@pytest.mark.parametrize("name", JOBS)
 def test_one_process_without_ranks_saves_and_resumes_too(tmp_path, name):
     trained(tmp_path, name)
-    model, optimizer, saga = prepared("whole", name)
-    assert gs.load_checkpoint(tmp_path, model, optimizer, saga=saga) == 10
-    train_with_saga(model, optimizer, saga, STEPS - 10, 10)
-    for a, b in zip(model.parameters(), uninterrupted(name), strict=True):
+    job = Job("whole", name)
+    assert job.load(tmp_path) == 10
+    job.train(STEPS - 10, 10)
+    for a, b in zip(job.model.parameters(), uninterrupted(name), strict=True):
         assert torch.equal(a.detach(), b)
 
 
@@ -92,28 +87,29 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_previous_one_is_still_t
         data.unlink()
     else:
         (newest / "sha256.json").unlink()
-    model, optimizer, saga = prepared("whole")
-    before = [param.detach().clone() for param in model.parameters()]
-    message = message_of(lambda: gs.load_checkpoint(tmp_path, model, optimizer, saga=saga))
+    job = Job("whole")
+    before = [param.detach().clone() for param in job.model.parameters()]
+    message = message_of(lambda: job.load(tmp_path))
     assert "step-000000010' cannot be loaded" in message
     assert message.endswith("step=5")
-    assert all(map(torch.equal, model.parameters(), before))
-    assert gs.load_checkpoint(tmp_path, model, optimizer, step=5, saga=saga) == 5
-    train_with_saga(model, optimizer, saga, STEPS - 5, 5)
-    assert all(torch.equal(a.detach(), b) for a, b in zip(model.parameters(), uninterrupted(), strict=True))
+    assert all(map(torch.equal, job.model.parameters(), before))
+    assert job.load(tmp_path, step=5) == 5
+    job.train(STEPS - 5, 5)
+    assert all(torch.equal(a.detach(), b) for a, b in zip(job.model.parameters(), uninterrupted(), strict=True))
 
 
 def test_a_checkpoint_that_was_not_finished_is_not_seen(tmp_path):
     trained(tmp_path)
     (tmp_path / "step-000000010").rename(tmp_path / "step-000000010.part")
-    model, optimizer, saga = prepared("whole")
-    assert gs.load_checkpoint(tmp_path, model, optimizer, saga=saga) == 5
-    gs.save_checkpoint(tmp_path, 10, model, optimizer, saga=saga)
+    job = Job("whole")
+    assert job.load(tmp_path) == 5
+    job.save(tmp_path, 10)
     assert folders(tmp_path) == ["step-000000005", "step-000000010"]
 
 
 def test_without_a_checkpoint_nothing_is_loaded_and_wrong_numbers_are_refused(tmp_path):
-    model, optimizer, _ = prepared("whole")
+    job = Job("whole")
+    model, optimizer = job.model, job.optimizer
     assert gs.load_checkpoint(tmp_path / "none", model, optimizer) == 0
     with pytest.raises(ValueError, match="no checkpoint of step 3"):
         gs.load_checkpoint(tmp_path, model, optimizer, step=3)

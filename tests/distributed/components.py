@@ -9,15 +9,18 @@ from distributed.counting import Traffic
 from distributed.spreading import mesh, message_of
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from glideslope import random_stiefel
 from glideslope.estimators import OnlineICA, OnlinePCA
 
 N, WIDTH, COMPONENTS = 300, 23, 3
 
 
 def samples(seed=0, rows=N):
+    """Rows whose entries are correlated, also between ranks."""
     generator = torch.Generator().manual_seed(seed)
     scales = torch.linspace(3.0, 0.3, WIDTH, dtype=torch.float64)
-    return torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64) * scales + 2
+    turn = random_stiefel(WIDTH, WIDTH, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
+    return (torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64) * scales) @ turn + 2
 
 
 WAYS = {
@@ -49,17 +52,17 @@ def described(model, X):
     }
 
 
-def learnt():
-    """Models of all ways, messages, and what one step sends for many features."""
+def learnt(ways):
+    """Models of some ways, messages, and what one step sends for many features."""
     over = mesh()
 
     def spread(X):
         return distribute_tensor(X, over, [Shard(1)], src_data_rank=None)
 
-    found = {way: described(make(spread), spread) for way, make in WAYS.items()}
+    found = {way: described(WAYS[way](spread), spread) for way in ways}
     model = WAYS["one pass"](spread)
     found["local"] = tuple(model.components_.to_local().shape), tuple(model.mean_.to_local().shape)
-    found["unseeded"] = gathered(OnlinePCA(2).fit(spread(samples())).components_)
+    found["unseeded"] = gathered(OnlinePCA(2, batch_size=30).fit(spread(samples())).components_)
     odd = dist.get_rank() == dist.get_world_size() - 1
     bad = samples()
     bad[3, -1] = float("nan")
@@ -97,11 +100,11 @@ def memory_of_many_features(n, p):
     return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before), local.numel() * local.element_size()
 
 
-def whole_models():
-    """The same models of samples in one place, as far as they do not begin at another random matrix."""
-    return {way: described(make(lambda X: X), lambda X: X) for way, make in WAYS.items()}
+def in_one_place(way):
+    """The same model of samples in one place, which begins at another random matrix."""
+    return described(WAYS[way](lambda X: X), lambda X: X)
 
 
-def exact_components():
+def exact_components(p):
     X = samples().numpy()
-    return np.linalg.svd(X - X.mean(0), full_matrices=False)[2][:COMPONENTS]
+    return np.linalg.svd(X - X.mean(0), full_matrices=False)[2][:p]

@@ -1,6 +1,7 @@
 """The `glideslope bench steps` command on tiny workloads: what it shows, refuses, and makes of numbers."""
 
 import gc
+import io
 import json
 import subprocess
 import sys
@@ -12,8 +13,10 @@ import torch
 
 pytest.importorskip("typer")
 
+from rich.console import Console
+
 from glideslope import cli
-from glideslope.cli.bench import measure, peers, targets, workloads
+from glideslope.cli.bench import measure, peers, table, targets, workloads
 from glideslope.cli.bench.environment import Environment
 from glideslope.cli.bench.measure import METHODS, Outcome, Report, Result
 from glideslope.cli.bench.methods import FOUR_PRODUCTS, LANDING, OWN, THREE_PRODUCTS, floor_of, ours
@@ -189,6 +192,24 @@ def test_targets_are_judged_by_the_ratio_of_medians():
         ("1000 x 1000", "LandingSGD / three products <= 1.15"): ("1.2", False),
         ("1000 x 1000", "LandingSGD newton-schulz / four products <= 1.6"): ("1.54", True),
     }
+
+
+def test_a_target_that_the_products_alone_would_miss_is_said_to_be_out_of_reach():
+    def judged(geoopt):
+        medians = {"5000 x 100": {FOUR_PRODUCTS: 1.0, LANDING: 1.2, targets.GEOOPT: geoopt, targets.POGO: 9.0}}
+        report = report_of(medians)
+        (verdict,) = (one for one in targets.verdicts(report) if one.sentence.startswith(targets.GEOOPT))
+        out = io.StringIO()
+        table.show(report, Console(width=200, file=out))
+        return verdict, out.getvalue()
+
+    verdict, text = judged(2.2)
+    assert (verdict.met, verdict.by_products_alone, verdict.possible) == (False, 2.2, False)
+    assert table.OUT_OF_REACH in text
+    assert "1 of those not met compare with a peer" in text
+    verdict, text = judged(2.5)
+    assert (verdict.met, verdict.by_products_alone, verdict.possible) == (False, 2.5, True)
+    assert table.OUT_OF_REACH not in text
 
 
 def test_every_target_and_quick_name_is_a_workload_and_a_method():

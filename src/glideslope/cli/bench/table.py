@@ -13,6 +13,7 @@ from glideslope.cli.bench.methods import LANDING
 from glideslope.cli.bench.targets import growth, verdicts
 
 MET = {True: "met", False: "NOT MET", None: "not measured"}
+OUT_OF_REACH = "out of reach of the products"
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -49,15 +50,24 @@ def show(report: Report, console: Console) -> None:
             table.add_row(one.method, f"{variable}^{one.exponent:.2f} {rest}", f"{variable} = {sizes}")
         console.print(table)
     if found:
-        table = titled("Targets", "workload", "target", "measured", "")
+        table = titled("Targets", "workload", "target", "measured", "by the products alone", "")
         for verdict in found:
             style = {True: "green", False: "bold red", None: "yellow"}[verdict.met]
-            row = (verdict.workload, verdict.sentence, verdict.measured)
-            table.add_row(*row, f"[{style}]{MET[verdict.met]}[/]")
+            label = OUT_OF_REACH if verdict.met is False and not verdict.possible else MET[verdict.met]
+            row = (verdict.workload, verdict.sentence, verdict.measured, times(verdict.by_products_alone))
+            table.add_row(*row, f"[{style}]{label}[/]")
         console.print(table)
         met = [verdict.met for verdict in found]
+        beyond = sum(verdict.met is False and not verdict.possible for verdict in found)
         counts = f"{met.count(True)} met, {met.count(False)} not met, {met.count(None)} not measured"
         console.print(f"Targets: {counts}.", highlight=False)
+        if beyond:
+            console.print(
+                f"{beyond} of those not met compare with a peer that takes less than the target's multiple of the bare "
+                "products: a step that cost nothing beside them would not meet them either.",
+                highlight=False,
+                soft_wrap=True,
+            )
 
 
 def workload_table(result: Result) -> Table:

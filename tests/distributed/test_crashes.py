@@ -1,5 +1,6 @@
 """Checkpoints of training jobs, and ranks that die: nothing hangs, nothing is lost, another number of ranks goes on."""
 
+import shutil
 import time
 
 import pytest
@@ -103,8 +104,28 @@ def test_a_checkpoint_that_was_not_finished_is_not_seen(tmp_path):
     (tmp_path / "step-000000010").rename(tmp_path / "step-000000010.part")
     job = Job("whole")
     assert job.load(tmp_path) == 5
-    job.save(tmp_path, 10)
-    assert folders(tmp_path) == ["step-000000005", "step-000000010"]
+    job.save(tmp_path, 9)
+    assert folders(tmp_path) == ["step-000000005", "step-000000009"], "what a killed job left is cleared away"
+
+
+def test_a_process_that_dies_while_it_deletes_leaves_whole_checkpoints(tmp_path, monkeypatch):
+    trained(tmp_path)
+    job = Job("whole")
+    job.load(tmp_path)
+
+    def killed(path):
+        next(path.iterdir()).unlink()
+        raise KeyboardInterrupt
+
+    for step in (10, 15):  # one that is there already, and one that drives the oldest out
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", killed)
+            with pytest.raises(KeyboardInterrupt):
+                job.save(tmp_path, step)
+        fresh = Job("whole")
+        assert fresh.load(tmp_path) == step
+        job.save(tmp_path, 10)
+    assert folders(tmp_path) == ["step-000000010", "step-000000015"]
 
 
 def test_without_a_checkpoint_nothing_is_loaded_and_wrong_numbers_are_refused(tmp_path):

@@ -54,7 +54,8 @@ def save_checkpoint(
     beside = place.with_name(place.name + ".part")
     rank, _ = rank_and_ranks()
     if rank == 0:
-        shutil.rmtree(beside, ignore_errors=True)
+        for unfinished in Path(folder).glob("step-*.part"):
+            shutil.rmtree(unfinished)
         beside.mkdir(parents=True)
     wait_for_all()
     with quietly():
@@ -63,9 +64,10 @@ def save_checkpoint(
     if rank == 0:
         names = sorted(path.name for path in beside.iterdir())
         write_whole(beside / MANIFEST, json.dumps({name: digest_of(beside / name) for name in names}))
-        shutil.rmtree(place, ignore_errors=True)
+        aside = [set_aside(place)] if place.exists() else []
         os.replace(beside, place)
-        for old in checkpoints_in(folder)[:-keep]:
+        aside += [set_aside(old) for old in checkpoints_in(folder)[:-keep]]
+        for old in aside:
             shutil.rmtree(old)
     wait_for_all()
     return place
@@ -159,6 +161,13 @@ def refuse_if_damaged(place: Path, before: Path | None) -> None:
         raise ValueError(
             f"checkpoint {str(place)!r} cannot be loaded: {damaged[0]!r} is not the file that was written. {way_out}"
         )
+
+
+def set_aside(place: Path) -> Path:
+    """Rename a checkpoint that is to be deleted: it is whole or gone whenever the process dies."""
+    gone = place.with_name(place.name + ".old.part")
+    os.replace(place, gone)
+    return gone
 
 
 def digest_of(path: Path) -> str:

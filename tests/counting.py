@@ -1,4 +1,4 @@
-"""Counts what a piece of code asks of the hardware: multiplications in matrix products."""
+"""Counts what a piece of code asks of the hardware: multiplications in matrix products, and calls."""
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -10,11 +10,12 @@ class ProductCounter(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.multiplications = 0
+        self.multiplications = self.calls = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
         if name in PRODUCTS:
             left, right = args[PRODUCTS[name] : PRODUCTS[name] + 2]
             self.multiplications += left.numel() * right.shape[-1]
+            self.calls += 1
         return function(*args, **(kwargs or {}))

@@ -116,7 +116,7 @@ class Stack(Bucket):
 
     def points(self) -> Tensor:
         if not self.half:
-            return self._matrices(torch.stack(self.params, out=self._scratch("points")))
+            return self.matrices(torch.stack(self.params, out=self._scratch("points")))
         masters = self._entry("master", self.params)
         given = torch.stack(self.params).to(masters.dtype)
         # Where a parameter is further from its master than rounding, it was changed from outside: follow it. (Not by
@@ -124,16 +124,16 @@ class Stack(Bucket):
         half = torch.finfo(self.params[0].dtype)
         unchanged = (given - masters).abs() <= half.eps * given.abs() + half.tiny
         masters.copy_(torch.where(unchanged, masters, given))
-        return self._matrices(masters)
+        return self.matrices(masters)
 
     def gradients(self) -> Tensor:
         grads = [g for g in map(self.gradient_of, self.params) if g is not None]
         if self.half:
-            return self._matrices(torch.stack(grads).to(self.dtype))
-        return self._matrices(torch.stack(grads, out=self._scratch("gradients")))
+            return self.matrices(torch.stack(grads).to(self.dtype))
+        return self.matrices(torch.stack(grads, out=self._scratch("gradients")))
 
     def buffer(self, name: str) -> Tensor:
-        return self._matrices(self._entry(name, None))
+        return self.matrices(self._entry(name, None))
 
     def numbers(self, name: str, dtype: torch.dtype) -> Tensor:
         if name not in self.entries:
@@ -155,11 +155,16 @@ class Stack(Bucket):
             for state, piece in zip(self.states, pieces, strict=True)
         )
 
-    def _matrices(self, stack: Tensor) -> Tensor:
+    def matrices(self, stack: Tensor) -> Tensor:
         """(number, *shape) as (number * count, n, p)."""
         *_, rows, columns = flattened_shape(self.params[0].shape, self.view)
         blocks = stack.view(-1, rows, columns)
         return blocks.mT if rows < columns else blocks
+
+    def stacked(self, matrices: Tensor) -> Tensor:
+        """The inverse of `matrices`."""
+        *_, rows, columns = flattened_shape(self.params[0].shape, self.view)
+        return (matrices.mT if rows < columns else matrices).reshape(-1, *self.params[0].shape)
 
     def _scratch(self, name: str) -> Tensor:
         if name not in self.scratches:

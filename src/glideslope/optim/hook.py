@@ -7,17 +7,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.field import without_normal_part
 from glideslope.formulas.orthogonality import per_matrix
 from glideslope.formulas.rounding import zero_where_not_finite_
 from glideslope.formulas.row_blocks import Summed, tangent_rows
 from glideslope.optim.base import Group
-from glideslope.optim.bucket import Bucket
+from glideslope.optim.bucket import Bucket, Stack
 from glideslope.optim.landing import LandingOptimizer, rule_of, run_in_bundles
 from glideslope.optim.ranks import check_fingerprint
 from glideslope.optim.sharded import Sharded
-from glideslope.stiefel.sharding import is_sharded, local_part
+from glideslope.stiefel.sharding import local_part
 from glideslope.stiefel.views import as_matrices, copy_matrices_
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
@@ -63,7 +62,9 @@ class Landing(LandingOptimizer):
             if param not in self._before:
                 self._before[param] = torch.empty_like(param)
                 self._proposed[param] = torch.empty_like(param)
-            self._before[param].copy_(param.detach())
+        with torch.no_grad():
+            points, before, _ = self._local_parts()
+            torch._foreach_copy_(before, points)
         self._lend()
         # A step's arguments begin with the optimizer itself, then its closure.
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -78,15 +79,26 @@ class Landing(LandingOptimizer):
 
         return (args[0], lending_closure, *args[2:]), {k: v for k, v in kwargs.items() if k != "closure"}
 
+    def _local_parts(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """What this rank has of the constrained parameters, of their points before the step, and of their proposals."""
+        points = self._constrained()
+        before, proposed = ([table[param] for param in points] for table in (self._before, self._proposed))
+        if self._has_sharded:
+            points, before, proposed = (list(map(local_part, tensors)) for tensors in (points, before, proposed))
+        return points, before, proposed
+
     @torch.no_grad()
     def _lend(self) -> None:
         sharded: list[Sharded] = []
-        for group in self.param_groups:
-            for param in group["params"] if group["orthogonal"] else []:
-                if param.grad is not None and self._has_sharded and is_sharded(param):
-                    sharded.append(Sharded(param, group["view"], {}, lambda param: param.grad))
-                elif param.grad is not None:
-                    self._lend_tangent_gradient(param, group["view"])
+        for index, group in enumerate(self.param_groups):
+            params = [param for param in group["params"] if param.grad is not None] if group["orthogonal"] else []
+            for bucket in self._buckets(index, group, params) if params else []:
+                if isinstance(bucket, Sharded):
+                    sharded.append(Sharded(bucket.param, group["view"], {}, lambda param: param.grad))
+                elif isinstance(bucket, Stack):
+                    self._lend_tangent_gradients(bucket)
+                else:
+                    self._lend_tangent_gradient(bucket.params[0], group["view"])
         if self._has_sharded:
             check_fingerprint(type(self).__name__, self.param_groups, lambda param: param.grad)
             run_in_bundles(sharded, lambda bucket, _: self._lend_sharded(bucket))
@@ -109,15 +121,23 @@ class Landing(LandingOptimizer):
 
         A matrix whose gradient is not finite is shown zero, so that the optimizer's moments survive it.
         """
-        compute_type = torch.float32 if param.dtype in HALF_TYPES else param.dtype
         assert param.grad is not None
-        G = as_matrices(param.grad.to(compute_type), view, strides_of=param)
-        finite = torch.isfinite(G.sum(dim=(-2, -1)))
-        clean = zero_where_not_finite_(G.clone()) * per_matrix(finite)
-        X = as_matrices(param.detach().to(compute_type), view, strides_of=param)
-        lent = copy_matrices_(torch.empty_like(param), without_normal_part(X, clean), view)
+        X = as_matrices(param.detach(), view, strides_of=param)
+        tangent, finite = finite_tangent_part(X, as_matrices(param.grad, view, strides_of=param).clone())
+        lent = copy_matrices_(torch.empty_like(param), tangent, view)
         self._lent[param] = (param.grad, lent, finite)
         param.grad = lent
+
+    def _lend_tangent_gradients(self, bucket: Stack) -> None:
+        """The same for parameters that are stepped as one stack."""
+        grads = [param.grad for param in bucket.params if param.grad is not None]
+        X, G = (bucket.matrices(torch.stack(some).to(bucket.dtype).contiguous()) for some in (bucket.params, grads))
+        tangent, finite = finite_tangent_part(X, G)
+        lent = bucket.stacked(tangent).to(bucket.params[0].dtype).unbind(0)
+        parts = finite.view(len(grads), -1).unbind(0)
+        for param, given, tensor, part in zip(bucket.params, grads, lent, parts, strict=True):
+            self._lent[param] = (given, tensor, part)
+            param.grad = tensor
 
     def _lend_sharded(self, bucket: Sharded) -> Summed[None]:
         """The same for a parameter that is spread over ranks."""
@@ -135,9 +155,10 @@ class Landing(LandingOptimizer):
 
     @torch.no_grad()
     def _land(self) -> None:
-        for param in self._constrained():
-            torch.sub(*map(local_part, (self._before[param], param.detach())), out=local_part(self._proposed[param]))
-            param.copy_(self._before[param])
+        points, before, proposed = self._local_parts()
+        torch._foreach_copy_(proposed, before)
+        torch._foreach_sub_(proposed, points)
+        torch._foreach_copy_(points, before)
         self.step()
         self._take_back()
 
@@ -160,6 +181,12 @@ class Landing(LandingOptimizer):
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         pass
+
+
+def finite_tangent_part(X: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+    """G without its normal part, zero for a matrix that is not finite, and which ones are; G may be written."""
+    finite = torch.isfinite(G.sum(dim=(-2, -1)))
+    return without_normal_part(X, zero_where_not_finite_(G) * per_matrix(finite)), finite
 
 
 class Attached:

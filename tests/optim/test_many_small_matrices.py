@@ -1,0 +1,32 @@
+"""A list of small matrices costs a step as many products as one of them."""
+
+import pytest
+import torch
+from counting import ProductCounter
+
+import glideslope as gs
+
+OPTIMIZERS = {
+    "LandingSGD": lambda params: gs.LandingSGD(params, lr=0.1),
+    "LandingAdam": lambda params: gs.LandingAdam(params, lr=0.1),
+    "attached AdamW": lambda params: gs.attach_landing(torch.optim.AdamW(params, lr=0.1), params),
+    "attached, half": lambda params: gs.attach_landing(torch.optim.SGD(params, lr=0.1), params),
+}
+
+
+def products_of_a_step(name, count):
+    generator = torch.Generator().manual_seed(0)
+    dtype = torch.bfloat16 if name.endswith("half") else torch.float32
+    params = [torch.nn.Parameter(gs.random_stiefel(6, 4, generator=generator, dtype=dtype)) for _ in range(count)]
+    optimizer = OPTIMIZERS[name](params)
+    for _ in range(2):
+        for param in params:
+            param.grad = torch.randn(6, 4, generator=generator).to(dtype)
+        with ProductCounter() as counter:
+            optimizer.step()
+    return counter.calls
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_number_of_products_does_not_grow_with_the_list(name):
+    assert 0 < products_of_a_step(name, 2) == products_of_a_step(name, 40)

@@ -15,7 +15,7 @@ from rich.console import Console
 from glideslope.cli.reproduce import records
 from glideslope.cli.reproduce.claims import HOLDS, NOT_TESTED, verdicts
 from glideslope.cli.reproduce.experiments import Setup, benchmarks_folder, run_experiments, run_studies
-from glideslope.cli.reproduce.provenance import COLUMNS, digest_of_code
+from glideslope.cli.reproduce.provenance import COLUMNS, digest_of_code, without_folders
 from glideslope.cli.reproduce.report import write_report
 from glideslope.cli.reproduce.scales import SCALES
 
@@ -211,3 +211,9 @@ def test_a_report_can_be_drawn_from_records_alone(smoke, tmp_path):
     page = write_report(tmp_path, ["a note"]).read_text(encoding="utf-8")
     assert page.count("<img") == 1
     assert "a note" in page
+
+
+def test_recorded_commands_have_no_folders_of_the_machine():
+    command = "glideslope reproduce cnn --data /home/someone/data/cifar-10/ --grid 1e-3,0.1 --output ../there/paper"
+    expected = "glideslope reproduce cnn --data cifar-10 --grid 1e-3,0.1 --output paper"
+    assert without_folders(command) == expected

@@ -21,7 +21,7 @@ def provenance(root: Path) -> dict[str, Any]:
     here = Environment.now("cpu", torch.float32)
     return {
         "commit": commit(root),
-        "command": here.command,
+        "command": without_folders(here.command),
         "machine": here.processor,
         "threads": here.threads,
         "python": here.python,
@@ -34,6 +34,11 @@ def provenance(root: Path) -> dict[str, Any]:
 
 
 COLUMNS = ("commit", "command", "machine", "threads", "python", "torch", "blas", "glideslope", "others", "recorded")
+
+
+def without_folders(command: str) -> str:
+    """A command with the last part of every path alone: where files were on a machine is no fact about a run."""
+    return " ".join(word.rstrip("/").rpartition("/")[2] for word in command.split(" "))
 
 
 def version(distribution: str) -> str:

@@ -25,7 +25,7 @@ class Contrast(NamedTuple):
 
 def _tanh(Y: Tensor) -> tuple[Tensor, Tensor]:
     scores = torch.sigmoid(Y + Y).mul(2).sub_(1)  # tanh: a third of the time of torch.tanh, the same to a rounding of 1
-    return scores, Y.shape[1] - torch.linalg.vector_norm(scores, dim=1).square()
+    return scores, Y.shape[1] - torch.linalg.vecdot(scores, scores)
 
 
 def _gauss(Y: Tensor) -> tuple[Tensor, Tensor]:

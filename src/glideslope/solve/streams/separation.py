@@ -21,6 +21,8 @@ COARSE_PIECES = 64
 MANY_ROWS = 4096
 LARGEST_SAMPLE = 2**24
 COARSE_STEPS = 40
+# A coarse solution is left when its angle is this share of what sampling is off by.
+SHARE_OF_NOISE = 0.6
 BLOCK_ROWS = 4096
 # A Newton step that leaves less than this share of an angle is taken for one that converges quadratically.
 QUADRATIC = 0.2
@@ -131,7 +133,7 @@ class Separation:
 
     def _solve_coarsely(self, n_rows: int, few: Tensor | None) -> None:
         """Newton steps on some rows, or on all."""
-        enough = max(0.3 / math.sqrt(n_rows), self.tolerance)
+        enough = max(SHARE_OF_NOISE / math.sqrt(n_rows), self.tolerance)
         model, before = self.unmixing, math.inf
         white = None if few is None else torch.split(model.sources(few, model.whitening), BLOCK_ROWS, 1)
         for _ in range(COARSE_STEPS):

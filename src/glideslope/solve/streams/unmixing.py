@@ -114,7 +114,10 @@ class Unmixing:
             slope += slopes
         assert cross is not None
         assert slope is not None
-        return Statistics((cross / count).to(self.X.dtype), (slope / count).to(self.X.dtype), count)
+        cross, slope = cross / count, slope / count
+        if cross.dtype != self.X.dtype:
+            cross, slope = cross.to(self.X.dtype), slope.to(self.X.dtype)
+        return Statistics(cross, slope, count)
 
     def decorrelated(self, rows: Tensor) -> Statistics:
         """Statistics of one batch, without the noise of its sample covariance, which all rows together do not have.

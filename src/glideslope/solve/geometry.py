@@ -161,17 +161,29 @@ class InRows(Whole):
         return self.run(step_of_rows(X, dense(G), step_size, rule, rows=self.rows, out=out))
 
     def orthonormal(self, X: Tensor) -> Tensor:
-        """This rank's rows of the nearest orthonormal matrix, through p x p matrices in float64."""
-        wide = X.to(torch.complex128 if X.is_complex() else torch.float64)
-        gram = self.gram(wide)
-        for _ in range(2):  # the second time takes away what squaring the condition of the first has lost
-            if float(frobenius(subtract_identity_(gram.clone()))) < 0.5:
+        """This rank's rows of the nearest orthonormal matrix, through p x p matrices in float64.
+
+        Rows are converted in blocks: beside the result there is no second matrix of that size.
+        """
+        X = X.clone()
+        wide = torch.complex128 if X.is_complex() else torch.float64
+        for _ in range(4):  # two are enough for a matrix of full rank
+            gram = X.new_zeros((X.shape[1],) * 2, dtype=wide)
+            for block in torch.split(X, ROWS_PER_SEED):
+                gram.addmm_(block.mH.to(wide), block.to(wide))
+            gram = self.total(gram)
+            close = float(frobenius(subtract_identity_(gram.clone()))) < 0.5
+            if close:
+                factor = inverse_square_root(gram)
+            else:  # to be repeated, as squaring the condition loses digits
+                eigenvalues, vectors = torch.linalg.eigh(gram)
+                eigenvalues = eigenvalues.clamp(min=float(eigenvalues[-1]) * torch.finfo(eigenvalues.dtype).eps)
+                factor = (vectors * eigenvalues.rsqrt()) @ vectors.mH
+            for block in torch.split(X, ROWS_PER_SEED):
+                block.copy_(block.to(wide) @ factor)
+            if close:
                 break
-            eigenvalues, vectors = torch.linalg.eigh(gram)
-            eigenvalues = eigenvalues.clamp(min=float(eigenvalues[-1]) * torch.finfo(eigenvalues.dtype).eps)
-            wide = wide @ (vectors * eigenvalues.rsqrt()) @ vectors.mH
-            gram = self.gram(wide)
-        return (wide @ inverse_square_root(gram)).to(X.dtype)
+        return X
 
     def gaussian(self, n: int, p: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
         """This rank's rows of a random n x p matrix, which is the same for any number of ranks."""

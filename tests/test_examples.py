@@ -113,6 +113,7 @@ def test_saga_finds_the_principal_components_where_minibatches_stay_on_a_plateau
         assert last_number(text, f"distance of {name}") < 1e-9
 
 
+@pytest.mark.slow  # CI runs the example itself
 def test_data_parallel_ranks_take_the_same_steps(run):
     text = run("10_data_parallel.py")
     assert last_number(text, "ranks") == 2

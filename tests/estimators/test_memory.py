@@ -45,6 +45,7 @@ def test_separating_a_file_of_4_gigabytes_stays_under_one(tmp_path):
     assert megabytes_of_a_fit(tmp_path / "data", "OnlineICA", 50_000_000, 20, arguments) < 1000
 
 
+@pytest.mark.slow
 def test_a_fit_of_a_file_needs_no_more_memory_for_a_longer_file(tmp_path):
     short, long = (
         megabytes_of_a_fit(tmp_path / "data", "OnlinePCA", rows, 500, "5, random_state=0") for rows in (20_000, 120_000)

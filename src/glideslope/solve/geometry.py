@@ -23,6 +23,8 @@ from glideslope.stiefel.sharding import Groups, summed
 Result = TypeVar("Result")
 # Random rows are drawn in blocks of so many, each from its own seed: they do not depend on the number of ranks.
 ROWS_PER_SEED = 1024
+# Rows that are converted to float64 at a time.
+BLOCK_ROWS = 1024
 
 
 class Whole:
@@ -169,7 +171,7 @@ class InRows(Whole):
         wide = torch.complex128 if X.is_complex() else torch.float64
         for _ in range(4):  # two are enough for a matrix of full rank
             gram = X.new_zeros((X.shape[1],) * 2, dtype=wide)
-            for block in torch.split(X, ROWS_PER_SEED):
+            for block in torch.split(X, BLOCK_ROWS):
                 gram.addmm_(block.mH.to(wide), block.to(wide))
             gram = self.total(gram)
             close = float(frobenius(subtract_identity_(gram.clone()))) < 0.5
@@ -179,7 +181,7 @@ class InRows(Whole):
                 eigenvalues, vectors = torch.linalg.eigh(gram)
                 eigenvalues = eigenvalues.clamp(min=float(eigenvalues[-1]) * torch.finfo(eigenvalues.dtype).eps)
                 factor = (vectors * eigenvalues.rsqrt()) @ vectors.mH
-            for block in torch.split(X, ROWS_PER_SEED):
+            for block in torch.split(X, BLOCK_ROWS):
                 block.copy_(block.to(wide) @ factor)
             if close:
                 break

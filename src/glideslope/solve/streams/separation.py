@@ -22,7 +22,7 @@ MANY_ROWS = 4096
 LARGEST_SAMPLE = 2**24
 COARSE_STEPS = 40
 # A coarse solution is left when its angle is this share of what sampling is off by.
-SHARE_OF_NOISE = 0.6
+SHARE_OF_NOISE = 0.3
 BLOCK_ROWS = 4096
 # A Newton step that leaves less than this share of an angle is taken for one that converges quadratically.
 QUADRATIC = 0.2

@@ -191,6 +191,18 @@ def test_without_whitening_n_components_is_ignored_with_a_warning():
         assert OnlineICA(2, whiten=False, tol=0.5).fit(data / data.std(0)).components_.shape == (3, 3)
 
 
+@pytest.mark.parametrize("seed", [4, 22, 28])
+def test_few_rows_at_a_saddle_do_not_set_off_what_costs_more_than_newton_steps(seed):
+    """Data whose coarse solution is a saddle, so that the angle grows at first; by Newton steps it is left soon."""
+    generator = np.random.default_rng(seed)
+    mixing = generator.standard_normal((10, 10)).astype(np.float32)
+    data = generator.laplace(size=(10_000, 10)).astype(np.float32) @ mixing.T
+    estimator = OnlineICA(random_state=0).fit(data)
+    assert estimator.n_iter_ <= 8
+    fast = FastICA(whiten="unit-variance", tol=1e-6, random_state=0).fit(data).components_
+    assert amari_distance(estimator.components_ @ np.linalg.inv(fast)) < 1e-3
+
+
 def test_one_pass_allowed_is_one_pass_made():
     data, _ = mixture(3, 500)
     with pytest.warns(ConvergenceWarning, match="after 1 passes"):

@@ -53,6 +53,13 @@ def test_the_solution_is_that_of_fastica(variance_reduction):
     assert amari_distance(run.unmixing.unmixing.T.numpy() @ np.linalg.inv(fast)) < 1e-4
 
 
+def test_a_variance_reduced_pass_costs_two_passes_on_many_rows_and_many_on_few():
+    few, _, _ = separate(mixture(10, 10_000)[0], max_passes=1)
+    many, _, _ = separate(mixture(10, 300_000)[0], max_passes=1)
+    assert few._costs["reduced"] > 20
+    assert 2 < many._costs["reduced"] < 3
+
+
 @pytest.mark.parametrize("variance_reduction", ["saga", "svrg"])
 def test_variance_reduced_passes_alone_reach_the_same_solution(variance_reduction):
     data, _ = mixture(5, 20_000)

@@ -22,7 +22,7 @@ MANY_ROWS = 4096
 LARGEST_SAMPLE = 2**24
 COARSE_STEPS = 40
 # A coarse solution is left when its angle is this share of what sampling is off by.
-SHARE_OF_NOISE = 0.3
+SHARE_OF_NOISE = 0.6
 BLOCK_ROWS = 4096
 # A Newton step that leaves less than this share of an angle is taken for one that converges quadratically.
 QUADRATIC = 0.2
@@ -30,7 +30,8 @@ QUADRATIC = 0.2
 SLOTS, SLOT_ROWS_PER_COMPONENT = 64, 10
 # SAGA remembers at most so many bytes of scores; beyond, SVRG computes them again.
 LARGEST_MEMORY = 2**28
-PASSES = {"newton": 1, "reduced": 2}
+# A step on a slot takes as long as a pass over so many numbers, whatever the slot holds.
+NUMBERS_PER_STEP = 40_000
 # The rate per pass expected of what was not tried, and the shortest variance-reduced steps worth a try.
 UNTRIED, LEAST_WEIGHT = 0.5, 0.01
 SLOW, TRIED_EVERY = 0.8, 10
@@ -42,7 +43,8 @@ class Separation:
 
     A pass at one X gives the exact gradient, and with it the test of convergence. Between two such passes there is
     either one Newton step, or a pass of variance-reduced steps (SAGA or SVRG) around that gradient: whichever has
-    brought the angle down faster, per pass, the last time it was used.
+    brought the angle down faster the last time it was used, for what it costs. On few rows a variance-reduced pass,
+    which is many steps, costs as much as many Newton steps.
 
     Args:
         unmixing: What to learn, with its start.
@@ -70,7 +72,18 @@ class Separation:
     """Angle after a Newton step divided by the square of that before, where steps converge as such steps should."""
     _weight: float = 1 / 3
     _decisions: int = 0
-    _rates: dict[str, float] = field(default_factory=lambda: {"newton": 0.0, "reduced": UNTRIED})
+    _failed: int = 0
+    """Newton steps in a row after which the angle was larger, as it is on the way from a saddle."""
+    _rates: dict[str, float] = field(init=False)
+    _costs: dict[str, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        steps = self._slots() * NUMBERS_PER_STEP / (len(self.rows) * self.rows.shape[1])
+        self._costs = {"newton": 1, "reduced": 2 + steps}
+        self._rates = {"newton": 0.0, "reduced": self._untried()}
+
+    def _untried(self) -> float:
+        return math.pow(UNTRIED, 2 / self._costs["reduced"])
 
     def solve(self) -> bool:
         """Learn X; whether the angle is below the tolerance."""
@@ -89,11 +102,12 @@ class Separation:
             if self.passes >= self.max_passes:
                 return False
             if mode is not None:
-                self._rates[mode] = (self.angle / before) ** (1 / PASSES[mode])
+                self._rates[mode] = (self.angle / before) ** (1 / self._costs[mode])
+                self._failed = self._failed + 1 if mode == "newton" and self.angle > before else 0
             if mode == "reduced" and self.angle > before:
                 if self._weight > LEAST_WEIGHT:  # shorter steps have not been tried
                     self._weight /= 2
-                    self._rates[mode] = UNTRIED
+                    self._rates[mode] = self._untried()
                 if self.angle > 2 * before:
                     self.unmixing.X, before, mode = kept, math.inf, None
                     continue
@@ -110,6 +124,8 @@ class Separation:
 
     def _faster(self) -> str:
         if self.variance_reduction is None or self.passes + 2 > self.max_passes:
+            return "newton"
+        if 0 < self._failed < self._costs["reduced"] / 2:  # to go on has cost less so far than to change
             return "newton"
         better, other = sorted(self._rates, key=self._rates.__getitem__)
         self._decisions += 1

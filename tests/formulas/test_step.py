@@ -11,7 +11,7 @@ from glideslope.formulas.rule import StepRule
 from glideslope.formulas.step import take_step
 from glideslope.formulas.workspace import Workspace
 
-SHAPES = [(1, 1), (4, 4), (6, 5), (7, 3), (6, 1), (2, 8, 2), (2, 3, 5, 5)]
+SHAPES = [(1, 1), (4, 4), (6, 5), (7, 3), (6, 1), (40, 3), (2, 8, 2), (2, 3, 5, 5)]
 TYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 METRICS = ["canonical", "euclidean"]
 NORMAL_STEPS = ["landing", "newton-schulz", "polar"]

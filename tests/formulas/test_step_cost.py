@@ -27,6 +27,7 @@ def start(shape, dtype, generator, distance=0.3):
         ((8, 8), {}, 3 * 8**3),
         ((40, 8), {"metric": "euclidean"}, 4 * 40 * 8 * 8 + 8**3),
         ((40, 8), {"normal_step": "newton-schulz"}, 6 * 40 * 8 * 8),
+        ((200, 8), {"normal_step": "newton-schulz"}, 5 * 200 * 8 * 8 + 8 * 8**3),
         ((40, 8), {"safeguard": "exact"}, 6 * 40 * 8 * 8),
     ],
 )

@@ -13,12 +13,17 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.factored import Factored, add_product_, cancelled_size
-from glideslope.formulas.field import tangent_coefficients
+from glideslope.formulas.field import norm_of_square, slope_and_square, tangent_coefficients
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, newton_schulz_iterations
-from glideslope.formulas.plan import admissible_step, plan_step, polar_bound
+from glideslope.formulas.plan import Plan, admissible_step, plan_step, polar_bound
 from glideslope.formulas.rounding import distance_margin, drift_rate, product_precision, smallest_norm
 from glideslope.formulas.rule import StepOutcome, StepRule
 from glideslope.formulas.workspace import GRAM_BLOCK, Workspace, gram_product, product
+
+# With so many times more rows than columns, a Gram matrix of G and p x p products cost less than one of the moved X.
+TALL = 12
+# Terms of a moved X that cancel may be so long; of longer ones the Gram matrix is not accurate by its terms.
+LONGEST_TERMS = 3.0
 
 
 def step_on_host(
@@ -70,6 +75,8 @@ class HostStep:
         self.floor = smallest_norm(X)
         self.tiny, self.largest = torch.finfo(X.dtype).tiny, torch.finfo(X.dtype).max
         self.rounding = torch.finfo(X.dtype).eps
+        self.tall = not self.lands and not square and n >= TALL * p and self.rounding < 1e-6
+        self.H = X.new_empty(p, p) if self.tall else self.K
 
     def step(self, X: Tensor, G: Tensor | Factored, step_size: float, out: Tensor | None) -> StepOutcome | None:
         """The step, or None where it is not for this path."""
@@ -95,27 +102,65 @@ class HostStep:
         plan = plan_step(distance, size, drift, rule, self.reach, step_size, self.tiny)
         if plan.share * 1e3 < 1 / plan.scale:  # the drift of a gradient almost normal to the manifold
             return None
+        if self.tall and isinstance(G, Tensor):
+            outcome = self.step_by_grams(X, G, plan, distance, size, step_size, out)
+            if outcome is not None:
+                return outcome
         F = self.field(X, G, plan.share, plan.attraction)
         field_norm = torch.linalg.vector_norm(F).item()
         wanted = step_size * plan.scale
-        bound = math.inf
-        if rule.safeguard is not None:
-            bound = admissible_step(plan, distance, max(field_norm, self.floor), rule, self.reach)
-            if rule.normal_step == "polar":
-                bound = min(bound, polar_bound(plan, rule))
-        step = min(wanted, bound)
+        step = min(wanted, self.bound(plan, distance, field_norm))
         if not step * field_norm * step * field_norm < self.largest:
             return None
         moved = torch.sub(X, F, alpha=step, out=X if self.lands and out is X else F)
         if not self.lands:
-            S = gram_product(moved, out=Delta)
-            polar = rule.normal_step == "polar"
-            error = distance + (step * field_norm) ** 2 + 2 * step * plan.drift + self.margin
-            factor = self.polar_factor(S, error) if polar else newton_schulz_factor(S)
+            factor = self.normal_factor(gram_product(moved, out=Delta), plan, distance, step, field_norm)
             moved = product(moved, factor, out=out)
         elif out is not X:
             moved = moved.clone() if out is None else out.copy_(moved)
         return StepOutcome(moved, distance, step < wanted, False, False)
+
+    def step_by_grams(
+        self, X: Tensor, G: Tensor, plan: Plan, distance: float, size: float, step_size: float, out: Tensor | None
+    ) -> StepOutcome | None:
+        """The two-step variant in five products instead of six: neither field nor moved X are formed.
+
+        The moved X is X (I - η K) - η G M, and its normal factor, p x p, goes into these coefficients. None where
+        terms cancel so much that the Gram matrix would lose digits.
+        """
+        K, factor = tangent_coefficients(self.Delta, self.C, self.rule.metric, out=self.K)
+        factor *= plan.share
+        K.mul_(factor)
+        M = torch.add(self.Delta, self.identity).mul_(factor)
+        spread = gram_product(G, out=self.H) @ M
+        slope, square = slope_and_square(self.Delta, K, M, self.C @ M, spread)
+        terms = (2 * factor * size) ** 2 + torch.linalg.vecdot(M.flatten(), spread.flatten()).real.item()
+        if not terms < self.largest:
+            return None
+        field_norm = norm_of_square(square, terms)
+        wanted = step_size * plan.scale
+        step = min(wanted, self.bound(plan, distance, field_norm))
+        if not step**2 * terms <= LONGEST_TERMS**2:
+            return None
+        gram = torch.add(self.Delta, self.identity).sub_(slope + slope.mH, alpha=step).add_(square, alpha=step**2)
+        normal = self.normal_factor(gram, plan, distance, step, field_norm)
+        moved = torch.mm(X, torch.addmm(normal, K, normal, alpha=-step), out=self.F)
+        moved.addmm_(G, M @ normal, alpha=-step)
+        return StepOutcome(moved.clone() if out is None else out.copy_(moved), distance, step < wanted, False, False)
+
+    def bound(self, plan: Plan, distance: float, field_norm: float) -> float:
+        """The longest safe step along the scaled field."""
+        rule = self.rule
+        if rule.safeguard is None:
+            return math.inf
+        bound: float = admissible_step(plan, distance, max(field_norm, self.floor), rule, self.reach)
+        return min(bound, polar_bound(plan, rule)) if rule.normal_step == "polar" else bound
+
+    def normal_factor(self, S: Tensor, plan: Plan, distance: float, step: float, field_norm: float) -> Tensor:
+        """What a moved X of Gram matrix S is multiplied with."""
+        if self.rule.normal_step != "polar":
+            return newton_schulz_factor(S)
+        return self.polar_factor(S, distance + (step * field_norm) ** 2 + 2 * step * plan.drift + self.margin)
 
     def polar_factor(self, S: Tensor, error: float) -> Tensor:
         """S^{-1/2} in as many iterations as ‖S - I‖ <= error needs."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.factored import Factored, cancelled_size
-from glideslope.formulas.field import tangent_coefficients
+from glideslope.formulas.field import norm_of_square, slope_and_square, tangent_coefficients
 from glideslope.formulas.orthogonality import subtract_identity_
 from glideslope.formulas.plan import admissible_step, plan_step
 from glideslope.formulas.rounding import distance_margin, drift_rate
@@ -78,12 +78,9 @@ class TrackedLanding:
         factor *= plan.share
         K.mul_(factor).add_(Delta, alpha=plan.attraction)
         M = torch.addmm(G.W, G.W, Delta).mul_(factor)
-        inner = G.Y.mH @ M
-        slope = torch.addmm(inner + K, Delta, K)  # X^H F = S K + Y^H M
-        square = K.mH @ slope + inner.mH @ K + M.mH @ (gram_product(G.A.mH, out=None) @ M)  # F^H F
-        # The trace of a sum whose terms cancel: never below what rounding leaves of them.
+        slope, square = slope_and_square(Delta, K, M, G.Y.mH @ M, gram_product(G.A.mH, out=None) @ M)
         terms = float(K.norm()) ** 2 + float(M.norm() * torch.linalg.vector_norm(G.A)) ** 2
-        norm = math.sqrt(max(square.diagonal().real.sum().item(), 0.0) + 8 * torch.finfo(X.dtype).eps * terms)
+        norm = norm_of_square(square, terms)
         if not math.isfinite(norm):
             return None
         wanted = step_size * plan.scale

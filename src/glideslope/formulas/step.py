@@ -52,7 +52,8 @@ def landing_step(
         safe_radius: ε in (0, 1).
         metric: "canonical", eq. (5), or "euclidean".
         normal_step: "landing": F = T + λ X (X^H X - I), four products (three if n = p). "newton-schulz": a step
-            along T, then one Newton-Schulz step, six. "polar": then the exact polar factor, by p x p products.
+            along T, then one Newton-Schulz step, six (five for a tall one on the CPU). "polar": then the exact polar
+            factor, by p x p products.
         safeguard: "lemma", "exact" (two products more) or None (no guarantee).
         out: Where to write the result; may be X itself. Default: a new tensor.
     """

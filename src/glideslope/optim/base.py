@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from operator import is_
 from typing import Any, overload
 
 import torch
@@ -70,10 +71,11 @@ class StiefelOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         if self._has_sharded:  # before anything moves
-            check_fingerprint(type(self).__name__, self.param_groups, self._gradient_of)
+            check_fingerprint(type(self).__name__, self.param_groups, self._gradients_of)
         sharded: list[tuple[Sharded, Group]] = []
         for index, group in enumerate(self.param_groups):
-            params = [param for param in group["params"] if self._gradient_of(param) is not None]
+            gradients = self._gradients_of(group["params"])
+            params = [param for param, gradient in zip(group["params"], gradients, strict=True) if gradient is not None]
             if not params:
                 continue
             if group["orthogonal"]:
@@ -141,15 +143,15 @@ class StiefelOptimizer(torch.optim.Optimizer):
         )
         return MatrixDiagnosis(name, distances, *counts)
 
-    def _gradient_of(self, param: Tensor) -> Tensor | None:
-        return param.grad
+    def _gradients_of(self, params: Sequence[Tensor]) -> list[Tensor | None]:
+        return [param.grad for param in params]
 
     def _reset_buckets(self) -> None:
         self._bucket_lists: dict[int, tuple[tuple[Any, ...], list[Bucket]]] = {}
         self._workspaces: Workspaces = {}
 
     def _buckets(self, index: int, group: Group, params: list[Tensor]) -> list[Bucket]:
-        key = (group["foreach"], group["view"], *((id(param), param.dtype, param.stride()) for param in params))
+        key = (group["foreach"], group["view"], *map(id, params), *[(param.dtype, param.stride()) for param in params])
         known_key, buckets = self._bucket_lists.get(index, ((), []))
         if known_key != key or not all(self._is_current(bucket) for bucket in buckets):
             buckets = self._make_buckets(group, params)
@@ -158,8 +160,8 @@ class StiefelOptimizer(torch.optim.Optimizer):
 
     def _is_current(self, bucket: Bucket) -> bool:
         """Whether a bucket still writes to this optimizer's state of its parameters."""
-        states = zip(bucket.params, bucket.states, strict=True)
-        return all(self.state.get(param) is state for param, state in states) and bucket.is_linked()
+        known = [self.state.get(param) for param in bucket.params]
+        return all(map(is_, known, bucket.states)) and bucket.is_linked()
 
     def _make_buckets(self, group: Group, params: list[Tensor]) -> list[Bucket]:
         alike: dict[tuple[Any, ...], list[Tensor]] = {}
@@ -167,7 +169,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
         view, foreach = group["view"], group["foreach"]
         for param in params:
             if self._has_sharded and is_sharded(param):
-                buckets.append(Sharded(param, view, self.state[param], self._gradient_of))
+                buckets.append(Sharded(param, view, self.state[param], self._gradients_of))
                 continue
             n, p = matrix_shape(tuple(param.shape), view)[-2:]
             small = n * p <= STACK_UP_TO if foreach is None else foreach
@@ -176,9 +178,9 @@ class StiefelOptimizer(torch.optim.Optimizer):
         for together in alike.values():
             first = together[0]
             if len(together) == 1 and first.dtype not in HALF_TYPES and _has_matrix_view(first, view):
-                buckets.append(InPlace(first, view, self.state[first], self._gradient_of, self._workspaces))
+                buckets.append(InPlace(first, view, self.state[first], self._gradients_of, self._workspaces))
             else:
-                buckets.append(Stack(together, view, [self.state[param] for param in together], self._gradient_of))
+                buckets.append(Stack(together, view, [self.state[param] for param in together], self._gradients_of))
         return buckets
 
     def _named(self, group: Group) -> Iterable[tuple[str, Tensor]]:

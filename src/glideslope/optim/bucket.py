@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from glideslope.stiefel.views import as_matrices, flattened_shape, matrix_shape
 
 State = dict[str, Any]
 Workspaces = dict[tuple[Any, ...], Workspace]
-GradientOf = Callable[[Tensor], Tensor | None]
+GradientsOf = Callable[[Sequence[Tensor]], list[Tensor | None]]
 
 
 class Bucket(ABC):
@@ -29,9 +30,9 @@ class Bucket(ABC):
     Everything is in one layout: (n, p) for one matrix, else (matrices, n, p), with n >= p.
     """
 
-    def __init__(self, params: Sequence[Tensor], view: str, states: Sequence[State], gradient_of: GradientOf) -> None:
+    def __init__(self, params: Sequence[Tensor], view: str, states: Sequence[State], gradients_of: GradientsOf) -> None:
         first = params[0]
-        self.params, self.view, self.states, self.gradient_of = list(params), view, list(states), gradient_of
+        self.params, self.view, self.states, self.gradients_of = list(params), view, list(states), gradients_of
         self.device = first.device
         self.dtype = torch.float32 if first.dtype in HALF_TYPES else first.dtype
         self.matrix_shape = matrix_shape(tuple(first.shape), view)
@@ -68,8 +69,10 @@ class Bucket(ABC):
 class InPlace(Bucket):
     """One parameter, stepped in its own memory; scratch is shared with all parameters of its matrix shape."""
 
-    def __init__(self, param: Tensor, view: str, state: State, gradient_of: GradientOf, workspaces: Workspaces) -> None:
-        super().__init__([param], view, [state], gradient_of)
+    def __init__(
+        self, param: Tensor, view: str, state: State, gradients_of: GradientsOf, workspaces: Workspaces
+    ) -> None:
+        super().__init__([param], view, [state], gradients_of)
         self.param, self.state = param, state
         key = (self.matrix_shape, self.dtype, self.device)
         self.workspace = workspaces.setdefault(key, self.workspace)
@@ -78,7 +81,7 @@ class InPlace(Bucket):
         return as_matrices(self.param.detach(), self.view)
 
     def gradients(self) -> Tensor:
-        gradient = self.gradient_of(self.param)
+        (gradient,) = self.gradients_of(self.params)
         assert gradient is not None
         return as_matrices(gradient, self.view, strides_of=self.param)
 
@@ -107,8 +110,8 @@ class InPlace(Bucket):
 class Stack(Bucket):
     """Parameters stepped as one stack; half precision keeps its float32 masters there, as state."""
 
-    def __init__(self, params: Sequence[Tensor], view: str, states: Sequence[State], gradient_of: GradientOf) -> None:
-        super().__init__(params, view, states, gradient_of)
+    def __init__(self, params: Sequence[Tensor], view: str, states: Sequence[State], gradients_of: GradientsOf) -> None:
+        super().__init__(params, view, states, gradients_of)
         self.half = params[0].dtype in HALF_TYPES
         self.entries: dict[str, tuple[Tensor, list[Tensor]]] = {}
         self.scratches: dict[str, Tensor] = {}
@@ -127,7 +130,7 @@ class Stack(Bucket):
         return self.matrices(masters)
 
     def gradients(self) -> Tensor:
-        grads = [g for g in map(self.gradient_of, self.params) if g is not None]
+        grads = [g for g in self.gradients_of(self.params) if g is not None]
         if self.half:
             return self.matrices(torch.stack(grads).to(self.dtype))
         return self.matrices(torch.stack(grads, out=self._scratch("gradients")))
@@ -149,11 +152,10 @@ class Stack(Bucket):
             torch._foreach_copy_(self.params, self.pieces)
 
     def is_linked(self) -> bool:
-        return all(
-            state.get(name) is piece
-            for name, (_, pieces) in self.entries.items()
-            for state, piece in zip(self.states, pieces, strict=True)
-        )
+        for name, (_, pieces) in self.entries.items():
+            if not all(map(is_, [state.get(name) for state in self.states], pieces)):
+                return False
+        return True
 
     def matrices(self, stack: Tensor) -> Tensor:
         """(number, *shape) as (number * count, n, p)."""

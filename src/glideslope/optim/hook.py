@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -94,13 +95,13 @@ class Landing(LandingOptimizer):
             params = [param for param in group["params"] if param.grad is not None] if group["orthogonal"] else []
             for bucket in self._buckets(index, group, params) if params else []:
                 if isinstance(bucket, Sharded):
-                    sharded.append(Sharded(bucket.param, group["view"], {}, lambda param: param.grad))
+                    sharded.append(Sharded(bucket.param, group["view"], {}, super()._gradients_of))
                 elif isinstance(bucket, Stack):
                     self._lend_tangent_gradients(bucket)
                 else:
                     self._lend_tangent_gradient(bucket.params[0], group["view"])
         if self._has_sharded:
-            check_fingerprint(type(self).__name__, self.param_groups, lambda param: param.grad)
+            check_fingerprint(type(self).__name__, self.param_groups, super()._gradients_of)
             run_in_bundles(sharded, lambda bucket, _: self._lend_sharded(bucket))
 
     def _take_back(self) -> None:
@@ -162,8 +163,8 @@ class Landing(LandingOptimizer):
         self.step()
         self._take_back()
 
-    def _gradient_of(self, param: Tensor) -> Tensor | None:
-        return None if param.grad is None else self._proposed.get(param)
+    def _gradients_of(self, params: Sequence[Tensor]) -> list[Tensor | None]:
+        return [None if param.grad is None else self._proposed.get(param) for param in params]
 
     def _estimate(
         self, bucket: Bucket, X: Tensor, G: Tensor, group: Group

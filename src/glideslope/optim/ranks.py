@@ -89,7 +89,7 @@ def raise_difference(who: str, mine: dict[str, str], group: Any) -> None:
 
 
 def check_fingerprint(
-    who: str, groups: Sequence[dict[str, Any]], gradient_of: Callable[[Tensor], Tensor | None]
+    who: str, groups: Sequence[dict[str, Any]], gradients_of: Callable[[Sequence[Tensor]], list[Tensor | None]]
 ) -> None:
     """Raise a ValueError on every rank if the options of this step, or what has gradients, differ between ranks.
 
@@ -105,8 +105,8 @@ def check_fingerprint(
     for number, group in enumerate(constrained):
         words = description([], group)
         mine |= {f"{what} of group {number}": value for what, value in words.items()}
-        for i, param in enumerate(group["params"]):
-            mine[f"the gradient of parameter {i} of group {number}"] = "None" if gradient_of(param) is None else "given"
+        for i, gradient in enumerate(gradients_of(group["params"])):
+            mine[f"the gradient of parameter {i} of group {number}"] = "None" if gradient is None else "given"
     digest = hashlib.sha256(repr(sorted(mine.items())).encode()).digest()
     digits = torch.tensor([byte & 63 for byte in digest[:DIGITS]], dtype=torch.float32)
     for mesh in meshes:

@@ -11,7 +11,7 @@ from torch import Tensor
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.orthogonality import frobenius, subtract_identity_
 from glideslope.formulas.workspace import Workspace
-from glideslope.optim.bucket import Bucket, GradientOf, State
+from glideslope.optim.bucket import Bucket, GradientsOf, State
 from glideslope.stiefel.sharding import Layout, all_matrices, is_sharded, local_part, sharded_gram
 from glideslope.stiefel.views import matrix_shape
 
@@ -22,8 +22,8 @@ class Sharded(Bucket):
     Everything a step sums over ranks it sums over `groups`; all state is placed as a step wants it.
     """
 
-    def __init__(self, param: Tensor, view: str, state: State, gradient_of: GradientOf) -> None:
-        super().__init__([param], view, [state], gradient_of)
+    def __init__(self, param: Tensor, view: str, state: State, gradients_of: GradientsOf) -> None:
+        super().__init__([param], view, [state], gradients_of)
         self.param, self.state = param, state
         self.layout = Layout(param, view)
         self.groups = self.layout.groups
@@ -53,7 +53,7 @@ class Sharded(Bucket):
         return self._matrices
 
     def gradients(self) -> Tensor:
-        gradient = self.gradient_of(self.param)
+        (gradient,) = self.gradients_of(self.params)
         assert gradient is not None
         return self.layout.matrices(self.layout.local(gradient).to(self.dtype))
 

@@ -1,7 +1,6 @@
 """The `glideslope bench steps` command on tiny workloads: what it shows, refuses, and makes of numbers."""
 
 import gc
-import io
 import json
 import subprocess
 import sys
@@ -13,14 +12,13 @@ import torch
 
 pytest.importorskip("typer")
 
-from rich.console import Console
 
 from glideslope import cli
-from glideslope.cli.bench import measure, peers, table, targets, workloads
+from glideslope.cli.bench import measure, peers, targets, workloads
 from glideslope.cli.bench.environment import Environment
-from glideslope.cli.bench.measure import METHODS, Outcome, Report, Result
+from glideslope.cli.bench.measure import METHODS, Report
 from glideslope.cli.bench.methods import FOUR_PRODUCTS, LANDING, OWN, THREE_PRODUCTS, floor_of, ours
-from glideslope.cli.bench.timing import Budget, Deadline, Samples, Timing, interleave
+from glideslope.cli.bench.timing import Budget, Deadline, Samples, interleave
 from glideslope.cli.bench.workloads import Case, Workload, many, resnet18_kernels, select, single
 from glideslope.optim import LandingSGD
 
@@ -29,20 +27,6 @@ COMPLEX = Workload("complex 3 of 5 x 5", "list", ((5, 5),) * 3, is_complex=True)
 TINY = (single(40, 8), single(12, 12), *many(3, 6, 6), *many(2, 12, 4), NETWORK, COMPLEX)
 ONCE = Budget(rounds=1, fewest=1, seconds=0.0)
 METHOD = {method.name: method for method in METHODS}
-
-
-def report_of(medians):
-    """A report with the given medians: {workload: {method: seconds}}."""
-    report = Report(Environment.now("cpu", torch.float32))
-    for name, by_method in medians.items():
-        known = [one for one in workloads.WORKLOADS if one.name == name]
-        result = Result(known[0] if known else single(*map(int, name.split(" x "))))
-        result.outcomes = {
-            method: Outcome(Timing(second, second, second, 3, 1) if second else None, None if second else "skipped")
-            for method, second in by_method.items()
-        }
-        report.results.append(result)
-    return report
 
 
 @pytest.fixture
@@ -159,57 +143,6 @@ def test_an_installed_peer_starts_at_the_same_point_and_passes_its_check(name):
     for workload in (single(12, 5), *many(2, 4, 4), NETWORK):
         case = Case(workload, dtype=torch.float32, device="cpu")
         assert not isinstance(measure.prepare(method, case, replace(ONCE, slowest=60.0)), str), workload.name
-
-
-def test_a_power_law_is_recovered_by_the_fitted_exponents():
-    assert targets.fitted_exponent([100, 200, 500], [3 * size**1.7 for size in (100, 200, 500)]) == pytest.approx(1.7)
-    medians = {f"5000 x {p}": {LANDING: 1e-7 * p**2, "other": 1e-5 * p} for p in (100, 200, 500, 1000)}
-    medians |= {f"{n} x 64": {LANDING: 1e-6 * n} for n in (1000, 3000, 10000)}
-    found = {(one.method, one.variable): one.exponent for one in targets.growth(report_of(medians))}
-    expected = {(LANDING, "p at n = 5000"): 2, ("other", "p at n = 5000"): 1, (LANDING, "n at p = 64"): 1}
-    assert found == pytest.approx(expected)
-    two_sizes = {f"5000 x {p}": {LANDING: p} for p in (100, 200)}
-    assert targets.growth(report_of(two_sizes)) == []
-
-
-def test_targets_are_judged_by_the_ratio_of_medians():
-    medians = {
-        "5000 x 100": {
-            FOUR_PRODUCTS: 1.0,
-            LANDING: 1.15,
-            targets.NEWTON_SCHULZ: 1.7,
-            targets.GEOOPT: 2.3 * 1.15 + 1e-9,
-            targets.POGO: 0,
-        },
-        "1000 x 1000": {FOUR_PRODUCTS: 1.3, THREE_PRODUCTS: 1.0, LANDING: 1.2, targets.NEWTON_SCHULZ: 2.0},
-    }
-    found = {(one.workload, one.sentence): (one.measured, one.met) for one in targets.verdicts(report_of(medians))}
-    assert found == {
-        ("5000 x 100", "LandingSGD / four products <= 1.15"): ("1.15", True),
-        ("5000 x 100", "LandingSGD newton-schulz / four products <= 1.6"): ("1.7", False),
-        ("5000 x 100", f"{targets.GEOOPT} / LandingSGD >= 2.3"): ("2.3", True),
-        ("5000 x 100", f"{targets.POGO} / LandingSGD >= 3.5"): (f"{targets.POGO} skipped", None),
-        ("1000 x 1000", "LandingSGD / three products <= 1.15"): ("1.2", False),
-        ("1000 x 1000", "LandingSGD newton-schulz / four products <= 1.6"): ("1.54", True),
-    }
-
-
-def test_a_target_that_the_products_alone_would_miss_is_said_to_be_out_of_reach():
-    def judged(geoopt):
-        medians = {"5000 x 100": {FOUR_PRODUCTS: 1.0, LANDING: 1.2, targets.GEOOPT: geoopt, targets.POGO: 9.0}}
-        report = report_of(medians)
-        (verdict,) = (one for one in targets.verdicts(report) if one.sentence.startswith(targets.GEOOPT))
-        out = io.StringIO()
-        table.show(report, Console(width=200, file=out))
-        return verdict, out.getvalue()
-
-    verdict, text = judged(2.2)
-    assert (verdict.met, verdict.by_products_alone, verdict.possible) == (False, 2.2, False)
-    assert table.OUT_OF_REACH in text
-    assert "1 of those not met compare with a peer" in text
-    verdict, text = judged(2.5)
-    assert (verdict.met, verdict.by_products_alone, verdict.possible) == (False, 2.5, True)
-    assert table.OUT_OF_REACH not in text
 
 
 def test_every_target_and_quick_name_is_a_workload_and_a_method():

@@ -73,7 +73,10 @@ def run_in_bundles(buckets: Sequence[Sharded], step_of: Callable[[Sharded, int],
 def count(bucket: Bucket, outcome: StepOutcome) -> None:
     """Add what a step did to the counters of its matrices."""
     for name in COUNTERS:
-        counter, counted = bucket.numbers(name, torch.int64), getattr(outcome, name)
+        counted = getattr(outcome, name)
+        if counted is False and name in bucket.states[0]:
+            continue
+        counter = bucket.numbers(name, torch.int64)
         if counted is not False:
             counter.add_(counted)
 

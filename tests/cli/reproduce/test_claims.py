@@ -59,7 +59,7 @@ def test_the_distance_is_judged_at_the_size_of_the_text_alone():
     assert pca_claims.close([pca(penalty=1e-5)]).outcome == DOES_NOT_HOLD
     assert pca_claims.close([pca(n=800)]).outcome == NOT_TESTED
     with_ten = pca(penalty=1e-5, landing_10={"value": 1.0, "penalty": 2e-8})
-    assert "with λ = 10 at most 2.0e-08" in pca_claims.close([with_ten]).evidence
+    assert "with λ = 10 at most 2.0e-08, at the end 2.0e-08" in pca_claims.close([with_ten]).evidence
 
 
 def test_the_distance_falls_after_the_decay_or_not():

@@ -87,7 +87,9 @@ def with_more_attraction(records: Any) -> str:
     """What λ = 10 gives, which the authors' published runs used where the text says λ = 1."""
     own = runs(records)
     own = own[(own["method"] == "landing-10") & (own["epoch"] >= 1)]
-    return f" (with λ = 10 at most {own['penalty'].max():.1e})" if len(own) else ""
+    if not len(own):
+        return ""
+    return f" (with λ = 10 at most {own['penalty'].max():.1e}, at the end {last(own)['penalty'].max():.1e})"
 
 
 def falls(rows: list[Any]) -> Verdict:

@@ -45,7 +45,7 @@ def amari(product):
 
 
 def interleaved(makers, X, quality, rounds):
-    """Seconds and quality of fits that take turns: medians. Methods with a round count of 1 run once, at the end."""
+    """Seconds and quality of fits that take turns: medians over rounds, of which a method may have fewer."""
     seconds, qualities = {name: [] for name in makers}, {}
     for turn in range(rounds):
         for name, (make, most) in makers.items():
@@ -65,7 +65,7 @@ def interleaved(makers, X, quality, rounds):
 
 
 def over_data_sets(fits):
-    """Means of what fits on several data sets gave, with the longest time."""
+    """Means of what fits on several data sets gave, each a median, and the time on the slowest of the data sets."""
     return {
         name: {
             "seconds": statistics.mean(fit[name]["seconds"] for fit in fits),
@@ -153,7 +153,7 @@ def main():
     for job, methods in results.items():
         print(f"\n{job}")
         for name, found in methods.items():
-            slowest = f", {found['slowest']:.4f} s at most" if "slowest" in found else ""
+            slowest = f", slowest data set {found['slowest']:.4f} s" if "slowest" in found else ""
             print(f"  {name:<36} {found['seconds']:9.4f} s   {found['quality']:.3e}   ({found['runs']} runs{slowest})")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     versions = {"torch": torch.__version__, "numpy": np.__version__, "scikit-learn": sklearn.__version__}

@@ -2,8 +2,9 @@
 
 The four bare products, the same with the two passes over n x p memory that a safeguarded step cannot do without (the
 norm of its field, and the update), the step, and the optimizer around it take turns in one process; medians. Their
-differences are the parts. The products are also given as a share of what a large square product reaches on the same
-threads: the roofline. Prints a table and writes benchmarks/results/step_parts.json.
+differences are the parts, but for one: with more than 128 columns the step computes half of the Gram matrix only. The
+products are also given as a share of what a large square product reaches on the same threads: the roofline. Prints a
+table and writes benchmarks/results/step_parts.json.
 """
 
 import argparse
@@ -27,43 +28,55 @@ LARGE = 3072
 
 
 def methods(n, p):
-    """The calls to time, by name, each on its own copy of the same X and G."""
-    generator = torch.Generator().manual_seed(0)
-    X = gs.random_stiefel(n, p, generator=generator)
-    G = torch.randn(n, p, generator=generator)
-    small, K, F, Y = torch.empty(p, p), torch.empty(p, p), torch.empty(n, p), X.clone()
-    workspace, rule, Z = Workspace(), StepRule(), X.clone()
-    parameter = torch.nn.Parameter(X.clone())
-    parameter.grad = G
-    optimizer = gs.LandingSGD([parameter], lr=1e-3)
+    """The calls to time, by name, each with memory of its own for everything but the values of X and G."""
 
-    def products():
-        torch.mm(X.T, X, out=small)
-        torch.mm(X.T, G, out=K)
-        torch.mm(X, K, out=F)
-        F.addmm_(G, small)
+    def point():
+        generator = torch.Generator().manual_seed(0)
+        return gs.random_stiefel(n, p, generator=generator), torch.randn(n, p, generator=generator)
 
-    def with_passes():
-        products()
-        torch.sub(Y, F, alpha=1e-9 / torch.linalg.vector_norm(F).item(), out=Y)
+    def products(passes):
+        X, G = point()
+        S, C, F, Y = torch.empty(p, p), torch.empty(p, p), torch.empty(n, p), X.clone()
 
-    with torch.no_grad():
-        return {
-            "products": products,
-            "norm and update": with_passes,
-            "step": lambda: take_step(Z, G, 1e-3, rule, out=Z, workspace=workspace),
-            "optimizer": optimizer.step,
-        }
+        def call():
+            torch.mm(X.T, X, out=S)
+            torch.mm(X.T, G, out=C)
+            torch.mm(X, C, out=F)
+            F.addmm_(G, S)
+            if passes:
+                torch.sub(Y, F, alpha=1e-9 / torch.linalg.vector_norm(F).item(), out=Y)
+
+        return call
+
+    def step():
+        X, G = point()
+        workspace, rule = Workspace(), StepRule()
+        return lambda: take_step(X, G, 1e-3, rule, out=X, workspace=workspace)
+
+    def optimizer():
+        X, G = point()
+        parameter = torch.nn.Parameter(X)
+        parameter.grad = G
+        return gs.LandingSGD([parameter], lr=1e-3).step
+
+    return {
+        "products": products(False),
+        "with norm and update": products(True),
+        "step": step(),
+        "optimizer": optimizer(),
+    }
 
 
 def medians(calls, rounds):
-    """Milliseconds of each call, in turns."""
+    """Milliseconds of each call, in turns whose order changes."""
     times = {name: [] for name in calls}
+    names = list(calls)
     for turn in range(rounds + 2):
-        for name, call in calls.items():
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
             started = time.perf_counter()
             with torch.no_grad():
-                call()
+                calls[name]()
             if turn >= 2:
                 times[name].append(time.perf_counter() - started)
     return {name: 1e3 * statistics.median(values) for name, values in times.items()}

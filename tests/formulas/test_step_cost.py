@@ -27,7 +27,8 @@ def start(shape, dtype, generator, distance=0.3):
         ((8, 8), {}, 3 * 8**3),
         ((40, 8), {"metric": "euclidean"}, 4 * 40 * 8 * 8 + 8**3),
         ((40, 8), {"normal_step": "newton-schulz"}, 6 * 40 * 8 * 8),
-        ((200, 8), {"normal_step": "newton-schulz"}, 5 * 200 * 8 * 8 + 8 * 8**3),
+        ((5000, 32), {"normal_step": "newton-schulz"}, 5 * 5000 * 32 * 32 + 8 * 32**3),
+        ((784, 10), {"normal_step": "newton-schulz"}, 6 * 784 * 10 * 10),
         ((40, 8), {"safeguard": "exact"}, 6 * 40 * 8 * 8),
     ],
 )

@@ -49,18 +49,19 @@ def tangent_coefficients(
     return torch.sub(W - C, W @ Delta, out=out), 1.0
 
 
-def slope_and_square(Delta: Tensor, K: Tensor, M: Tensor, cross: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
-    """X^H F and F^H F of a field F = X K + A M that is not formed, from cross = X^H A M and spread = A^H A M.
+def slope_and_square(Delta: Tensor, K: Tensor, cross: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
+    """X^H F and F^H F of a field F = X K + A M that is not formed, from cross = X^H A M and spread = M^H A^H A M.
 
     With them X - η F has the Gram matrix I + Δ - η (X^H F + F^H X) + η² F^H F.
     """
     slope = torch.addmm(cross + K, Delta, K)
-    return slope, K.mH @ slope + cross.mH @ K + M.mH @ spread
+    return slope, K.mH @ slope + cross.mH @ K + spread
 
 
 def norm_of_square(square: Tensor, terms: float) -> float:
     """‖F‖ by the trace of F^H F, where terms of so large a sum of squares cancel: not less than rounding leaves."""
-    return math.sqrt(max(square.diagonal().real.sum().item(), 0.0) + 8 * torch.finfo(square.dtype).eps * terms)
+    trace: float = square.diagonal().real.sum().item()
+    return math.sqrt(max(trace, 0.0) + 8 * torch.finfo(square.dtype).eps * max(terms, 0.0))
 
 
 @in_full_precision

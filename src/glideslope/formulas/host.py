@@ -20,9 +20,11 @@ from glideslope.formulas.rounding import distance_margin, drift_rate, product_pr
 from glideslope.formulas.rule import StepOutcome, StepRule
 from glideslope.formulas.workspace import GRAM_BLOCK, Workspace, gram_product, product
 
-# With so many times more rows than columns, a Gram matrix of G and p x p products cost less than one of the moved X.
-TALL = 12
-# Terms of a moved X that cancel may be so long; of longer ones the Gram matrix is not accurate by its terms.
+# With so many times more rows than columns, and so many multiplications in a product, a Gram matrix of G and some p x p
+# products cost less than one of the moved X.
+TALL, LEAST_WORK = 12, 5_000_000
+# The terms of a moved X, which cancel, may be so many times as long as X (in the norm ‖A‖_4² = ‖A^H A‖_F): rounding in
+# its Gram matrix, computed by terms, grows with the square.
 LONGEST_TERMS = 3.0
 
 
@@ -75,8 +77,8 @@ class HostStep:
         self.floor = smallest_norm(X)
         self.tiny, self.largest = torch.finfo(X.dtype).tiny, torch.finfo(X.dtype).max
         self.rounding = torch.finfo(X.dtype).eps
-        self.tall = not self.lands and not square and n >= TALL * p and self.rounding < 1e-6
-        self.H = X.new_empty(p, p) if self.tall else self.K
+        self.by_grams = not self.lands and not square and n >= TALL * p and n * p * p >= LEAST_WORK
+        self.H = X.new_empty(p, p) if self.by_grams else self.K
 
     def step(self, X: Tensor, G: Tensor | Factored, step_size: float, out: Tensor | None) -> StepOutcome | None:
         """The step, or None where it is not for this path."""
@@ -102,7 +104,7 @@ class HostStep:
         plan = plan_step(distance, size, drift, rule, self.reach, step_size, self.tiny)
         if plan.share * 1e3 < 1 / plan.scale:  # the drift of a gradient almost normal to the manifold
             return None
-        if self.tall and isinstance(G, Tensor):
+        if self.by_grams and isinstance(G, Tensor):
             outcome = self.step_by_grams(X, G, plan, distance, size, step_size, out)
             if outcome is not None:
                 return outcome
@@ -126,21 +128,22 @@ class HostStep:
         """The two-step variant in five products instead of six: neither field nor moved X are formed.
 
         The moved X is X (I - η K) - η G M, and its normal factor, p x p, goes into these coefficients. None where
-        terms cancel so much that the Gram matrix would lose digits.
+        terms cancel so much that the Gram matrix would lose digits, or are not finite.
         """
         K, factor = tangent_coefficients(self.Delta, self.C, self.rule.metric, out=self.K)
         factor *= plan.share
+        wanted, root = step_size * plan.scale, math.sqrt(len(K))
+        if wanted * factor * size > LONGEST_TERMS * root:  # ‖C M‖_F is at most about ‖G M‖_4 p^¼
+            return None
         K.mul_(factor)
         M = torch.add(self.Delta, self.identity).mul_(factor)
-        spread = gram_product(G, out=self.H) @ M
-        slope, square = slope_and_square(self.Delta, K, M, self.C @ M, spread)
-        terms = (2 * factor * size) ** 2 + torch.linalg.vecdot(M.flatten(), spread.flatten()).real.item()
-        if not terms < self.largest:
+        spread = M.mH @ (gram_product(G, out=self.H) @ M)
+        slope, square = slope_and_square(self.Delta, K, self.C @ M, spread)
+        field_norm = norm_of_square(square, (2 * factor * size) ** 2 + spread.diagonal().real.sum().item())
+        if not field_norm < self.largest:
             return None
-        field_norm = norm_of_square(square, terms)
-        wanted = step_size * plan.scale
         step = min(wanted, self.bound(plan, distance, field_norm))
-        if not step**2 * terms <= LONGEST_TERMS**2:
+        if not step**2 * torch.linalg.vector_norm(spread).item() <= LONGEST_TERMS**2 * root:
             return None
         gram = torch.add(self.Delta, self.identity).sub_(slope + slope.mH, alpha=step).add_(square, alpha=step**2)
         normal = self.normal_factor(gram, plan, distance, step, field_norm)

@@ -78,7 +78,7 @@ class TrackedLanding:
         factor *= plan.share
         K.mul_(factor).add_(Delta, alpha=plan.attraction)
         M = torch.addmm(G.W, G.W, Delta).mul_(factor)
-        slope, square = slope_and_square(Delta, K, M, G.Y.mH @ M, gram_product(G.A.mH, out=None) @ M)
+        slope, square = slope_and_square(Delta, K, G.Y.mH @ M, M.mH @ (gram_product(G.A.mH, out=None) @ M))
         terms = float(K.norm()) ** 2 + float(M.norm() * torch.linalg.vector_norm(G.A)) ** 2
         norm = norm_of_square(square, terms)
         if not math.isfinite(norm):

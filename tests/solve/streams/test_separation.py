@@ -1,5 +1,6 @@
 """Passes over data and streams: both end at the solution of the whole data, which FastICA finds too."""
 
+import itertools
 import math
 
 import numpy as np
@@ -58,6 +59,29 @@ def test_a_variance_reduced_pass_costs_two_passes_on_many_rows_and_many_on_few()
     many, _, _ = separate(mixture(10, 300_000)[0], max_passes=1)
     assert few._costs["reduced"] > 20
     assert 2 < many._costs["reduced"] < 3
+
+
+@pytest.mark.parametrize(("rows", "patience"), [(10_000, 13), (300_000, 1)])
+def test_newton_steps_that_get_nowhere_are_left_when_they_have_cost_as_much_as_a_change(rows, patience, monkeypatch):
+    """Angles that go up and down for ever: falls alone are no reason to go on."""
+    run, _, _ = separate(mixture(10, rows)[0], max_passes=1)
+    run.max_passes, run.passes = 100, 0
+    angles = itertools.cycle([0.1, 0.143])
+    monkeypatch.setattr(run.unmixing, "angle", lambda _: next(angles))
+    monkeypatch.setattr(run, "_start_from_few_rows", lambda: None)
+    newton = []
+    monkeypatch.setattr(run.unmixing, "step", lambda *_: newton.append(1))
+
+    class Changed(Exception):
+        pass
+
+    def change(_):
+        raise Changed
+
+    monkeypatch.setattr(run, "_reduced_pass", change)
+    with pytest.raises(Changed):
+        run.solve()
+    assert len(newton) == patience
 
 
 @pytest.mark.parametrize("variance_reduction", ["saga", "svrg"])

@@ -73,7 +73,7 @@ class Separation:
     _weight: float = 1 / 3
     _decisions: int = 0
     _failed: int = 0
-    """Newton steps in a row after which the angle was larger, as it is on the way from a saddle."""
+    """Newton steps in a row without a new least angle, as there are on the way from a saddle."""
     _rates: dict[str, float] = field(init=False)
     _costs: dict[str, float] = field(init=False)
 
@@ -88,7 +88,7 @@ class Separation:
     def solve(self) -> bool:
         """Learn X; whether the angle is below the tolerance."""
         self._start_from_few_rows()
-        mode, before, kept = None, math.inf, self.unmixing.X
+        mode, before, least, kept = None, math.inf, math.inf, self.unmixing.X
         while True:
             statistics = self.unmixing.statistics(self.blocks())
             self.passes += 1
@@ -103,7 +103,8 @@ class Separation:
                 return False
             if mode is not None:
                 self._rates[mode] = (self.angle / before) ** (1 / self._costs[mode])
-                self._failed = self._failed + 1 if mode == "newton" and self.angle > before else 0
+                self._failed = self._failed + 1 if mode == "newton" and self.angle >= least else 0
+            least = min(least, self.angle)
             if mode == "reduced" and self.angle > before:
                 if self._weight > LEAST_WEIGHT:  # shorter steps have not been tried
                     self._weight /= 2
@@ -125,12 +126,13 @@ class Separation:
     def _faster(self) -> str:
         if self.variance_reduction is None or self.passes + 2 > self.max_passes:
             return "newton"
-        if 0 < self._failed < self._costs["reduced"] / 2:  # to go on has cost less so far than to change
-            return "newton"
+        change = self._costs["reduced"] / 2
+        if self._failed:  # to go on is worth it until it has cost what a change would
+            return "newton" if self._failed < math.floor(change) else "reduced"
         better, other = sorted(self._rates, key=self._rates.__getitem__)
         self._decisions += 1
         # Where neither is fast, the other gets its chance again, as the point it did badly at is left behind.
-        return other if self._rates[better] > SLOW and self._decisions % TRIED_EVERY == 0 else better
+        return other if self._rates[better] > SLOW and self._decisions % round(TRIED_EVERY * change) == 0 else better
 
     def blocks(self) -> Iterator[Tensor]:
         """All rows, in pieces that stay in the cache."""

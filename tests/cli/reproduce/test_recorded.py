@@ -34,6 +34,10 @@ def test_the_runs_have_the_seeds_that_the_page_says():
     seeds = {name: study["seed"].nunique() for name, study in records.read(RECORDED).items()}
     assert seeds.pop("penalty") == 1
     assert seeds == {
+        "pca-text-n5000-p100": 2,
+        "pca-text-n5000-p200": 1,
+        "pca-text-n5000-p500": 1,
+        "pca-text-n5000-p1000": 1,
         "ica-text": 10,
         "ica-eeg": 10,
         "cnn-cifar10-resnet18-width8": 3,

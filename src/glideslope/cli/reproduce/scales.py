@@ -93,8 +93,8 @@ SCALES: dict[str, Scale] = {
             seeds=2,
             grid=(1e-3, 1e-2, 1e-1, 3e-1, 1.0),
             search_epochs=2,
-            max_seconds=10,
-            search_seconds=3,
+            max_seconds=8,
+            search_seconds=2.5,
         ),
     ),
     "paper": Scale(

@@ -22,7 +22,7 @@ from glideslope.formulas.workspace import GRAM_BLOCK, Workspace, gram_product, p
 
 # With so many times more rows than columns, and so many multiplications in a product, a Gram matrix of G and some p x p
 # products cost less than one of the moved X.
-TALL, LEAST_WORK = 12, 5_000_000
+TALL, LEAST_WORK = 10, 5_000_000
 # The terms of a moved X, which cancel, may be so many times as long as X (in the norm ‖A‖_4² = ‖A^H A‖_F): rounding in
 # its Gram matrix, computed by terms, grows with the square.
 LONGEST_TERMS = 3.0
@@ -136,7 +136,8 @@ class HostStep:
         if wanted * factor * size > LONGEST_TERMS * root:  # ‖C M‖_F is at most about ‖G M‖_4 p^¼
             return None
         K.mul_(factor)
-        M = torch.add(self.Delta, self.identity).mul_(factor)
+        S = torch.add(self.Delta, self.identity)
+        M = S * factor
         spread = M.mH @ (gram_product(G, out=self.H) @ M)
         slope, square = slope_and_square(self.Delta, K, self.C @ M, spread)
         field_norm = norm_of_square(square, (2 * factor * size) ** 2 + spread.diagonal().real.sum().item())
@@ -145,7 +146,7 @@ class HostStep:
         step = min(wanted, self.bound(plan, distance, field_norm))
         if not step**2 * torch.linalg.vector_norm(spread).item() <= LONGEST_TERMS**2 * root:
             return None
-        gram = torch.add(self.Delta, self.identity).sub_(slope + slope.mH, alpha=step).add_(square, alpha=step**2)
+        gram = S.sub_(slope + slope.mH, alpha=step).add_(square, alpha=step**2)
         normal = self.normal_factor(gram, plan, distance, step, field_norm)
         moved = torch.mm(X, torch.addmm(normal, K, normal, alpha=-step), out=self.F)
         moved.addmm_(G, M @ normal, alpha=-step)

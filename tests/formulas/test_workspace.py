@@ -2,12 +2,20 @@
 
 import pytest
 import torch
+from counting import ProductCounter
 from literal import random_matrix
 
 import glideslope as gs
 from glideslope.formulas.rule import StepRule
 from glideslope.formulas.step import take_step
-from glideslope.formulas.workspace import GRAM_BLOCK, Workspace, gram_product
+from glideslope.formulas.workspace import (
+    GRAM_BLOCK,
+    LEAST_ROWS,
+    ROWS_PER_COLUMN,
+    Workspace,
+    cross_product,
+    gram_product,
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
@@ -22,6 +30,38 @@ def test_a_gram_matrix_by_blocks_is_the_product_and_hermitian(p, dtype, generato
     torch.testing.assert_close(gram_product(X, out=None), X.mH @ X)
     wide = gram_product(X.mH, out=torch.empty(p + 7, p + 7, dtype=dtype))
     torch.testing.assert_close(wide, X @ X.mH)
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
+@pytest.mark.parametrize("rest", [0, 1])
+@pytest.mark.parametrize("p", [1, 8, 3 * LEAST_ROWS // ROWS_PER_COLUMN // 2])
+def test_a_tall_product_by_blocks_of_rows_is_the_product(p, rest, dtype, threads, generator):
+    blocks = 2 * threads
+    n = blocks * max(LEAST_ROWS, ROWS_PER_COLUMN * p) + rest
+    X, Y = (random_matrix(n, p, dtype=torch.float64, generator=generator).to(dtype) for _ in range(2))
+    expected = X.mH @ Y
+    memory = torch.full((p + 2, p + 2), torch.nan, dtype=dtype)
+    by_columns = X.mT.contiguous().mT
+    for left in (X, by_columns, X.repeat(1, 2)[:, :p]):
+        out = memory[1:-1, 1:-1]
+        with ProductCounter() as counter:
+            assert cross_product(left, Y, out=out) is out
+        torch.testing.assert_close(out, expected, rtol=0, atol=8 * n * torch.finfo(dtype).eps)
+        split = threads > 1 and not dtype.is_complex
+        assert counter.calls == (1 + (rest > 0) if split else 1)
+        assert counter.multiplications == n * p * p
+    assert int(memory.isnan().sum()) == 4 * (p + 1), "nothing is written around it"
+    with ProductCounter() as counter:
+        cross_product(X[: n - rest - 1], Y[: n - rest - 1], out=out)
+    assert counter.calls == 1, "a block of rows would be too small"
 
 
 def test_memory_is_made_once_per_shape_type_and_name():

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glideslope.formulas.workspace import product
+from glideslope.formulas.workspace import cross_product
 
 
 class Factored(NamedTuple):
@@ -35,7 +35,7 @@ def dense(G: Tensor | Factored) -> Tensor:
 
 def cross_gram(X: Tensor, G: Tensor | Factored, *, out: Tensor | None = None) -> Tensor:
     """The p x p product X^H G."""
-    return product(G.Y.mH, G.W, out=out) if isinstance(G, Factored) else product(X.mH, G, out=out)
+    return cross_product(G.Y, G.W, out=out) if isinstance(G, Factored) else cross_product(X, G, out=out)
 
 
 def add_product_(F: Tensor, G: Tensor | Factored, K: Tensor, *, alpha: float = 1.0) -> Tensor:

@@ -12,13 +12,13 @@ import math
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored, add_product_, cancelled_size
+from glideslope.formulas.factored import Factored, add_product_, cancelled_size, cross_gram
 from glideslope.formulas.field import norm_of_square, slope_and_square, tangent_coefficients
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, newton_schulz_iterations
 from glideslope.formulas.plan import Plan, admissible_step, plan_step, polar_bound
 from glideslope.formulas.rounding import distance_margin, drift_rate, product_precision, smallest_norm
 from glideslope.formulas.rule import StepOutcome, StepRule
-from glideslope.formulas.workspace import GRAM_BLOCK, Workspace, gram_product, product
+from glideslope.formulas.workspace import Workspace, gram_product, product
 
 # With so many times more rows than columns, and so many multiplications in a product, a Gram matrix of G and some p x p
 # products cost less than one of the moved X.
@@ -68,8 +68,6 @@ class HostStep:
         self.diagonal = self.Delta.diagonal()
         self.K, self.F = X.new_empty(p, p), X.new_empty(n, p)
         self.identity = torch.eye(p, dtype=X.dtype)
-        self.minus_identity = -self.identity
-        self.in_blocks = p > GRAM_BLOCK
         # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
         self.rate = 0.0 if square else drift_rate(X, rule.metric)
         self.margin = distance_margin(X)
@@ -84,17 +82,12 @@ class HostStep:
         """The step, or None where it is not for this path."""
         rule, Delta, C = self.rule, self.Delta, self.C
         XH = X.mH
-        if self.in_blocks:
-            gram_product(XH if self.square else X, out=Delta)
-            self.diagonal.sub_(1)
-        elif self.square:
-            torch.addmm(self.minus_identity, X, XH, out=Delta)
+        gram_product(XH if self.square else X, out=Delta)
+        self.diagonal.sub_(1)
+        if self.square and isinstance(G, Tensor):
+            torch.mm(G, XH, out=C)
         else:
-            torch.addmm(self.minus_identity, XH, X, out=Delta)
-        if isinstance(G, Factored):
-            torch.mm(G.Y.mH, G.W, out=C)
-        else:
-            torch.mm(*((G, XH) if self.square else (XH, G)), out=C)
+            cross_gram(X, G, out=C)
         distance, size = torch.linalg.vector_norm(self.pair, dim=(1, 2)).tolist()
         drift = size * self.rate
         if isinstance(G, Factored):

@@ -22,7 +22,7 @@ from glideslope.formulas.orthogonality import frobenius, per_matrix, subtract_id
 from glideslope.formulas.rounding import drift_rate, overflow_free_norm, zero_where_not_finite_
 from glideslope.formulas.rule import StepOutcome, StepRule
 from glideslope.formulas.step import scaled_field
-from glideslope.formulas.workspace import Workspace, gram_product, product
+from glideslope.formulas.workspace import Workspace, cross_product, gram_product, product
 
 Result = TypeVar("Result")
 # Yields the terms of one block of rows, and is sent their sums over all blocks.
@@ -53,7 +53,7 @@ def step_of_rows(
         active: Which matrices may move, the same in every place; None for all.
     """
     workspace = Workspace()
-    gram, cross = yield [gram_product(X, out=_empty_gram(X)), product(X.mH, G, out=None)]
+    gram, cross = yield [gram_product(X, out=_empty_gram(X)), cross_product(X, G, out=_empty_gram(X))]
     Delta = subtract_identity_(gram)
     distance, size = overflow_free_norm(Delta), overflow_free_norm(cross)
     at = Point(Delta, cross, distance, size, size * drift_rate(X, rule.metric, rows=rows), square=False)

@@ -8,6 +8,10 @@ from torch import Tensor
 # A Gram matrix with more columns is computed in blocks, the lower triangle by reflection. Measured in float32 on two
 # cores: 12 % faster at 5000 x 200, 20 % at 500 and 1000 columns.
 GRAM_BLOCK = 128
+# Threads share X^H Y of a tall matrix by blocks of rows, two for each thread and none smaller than this or than so many
+# times the columns; a library shares the p x p result. Measured on two threads, up to 200 columns: 5 to 30 % faster in
+# float32, 15 to 80 % in float64.
+LEAST_ROWS, ROWS_PER_COLUMN = 500, 5
 
 
 class Workspace:
@@ -40,15 +44,29 @@ def product(left: Tensor, right: Tensor, *, out: Tensor | None) -> Tensor:
     return torch.matmul(left, right, out=out)
 
 
+def cross_product(X: Tensor, Y: Tensor, *, out: Tensor | None) -> Tensor:
+    """X^H Y, into `out` where there is one: on the CPU, for many rows, as a sum over blocks of them."""
+    if out is None or X.ndim != 2 or X.device.type != "cpu" or X.is_complex() or torch.compiler.is_compiling():
+        return product(X.mH, Y, out=out)
+    blocks, n = 2 * torch.get_num_threads(), len(X)
+    rows = n // blocks
+    if blocks == 2 or rows < max(LEAST_ROWS, ROWS_PER_COLUMN * X.shape[1]):
+        return product(X.mH, Y, out=out)
+    end = rows * blocks
+    parts = torch.bmm(X[:end].view(blocks, rows, -1).mT, Y[:end].view(blocks, rows, -1))
+    torch.sum(parts, 0, out=out)
+    return out if end == n else out.addmm_(X[end:].mT, Y[end:])
+
+
 def gram_product(X: Tensor, *, out: Tensor | None) -> Tensor:
     """X^H X, into `out` where there is one: on the CPU, for many columns, by blocks of its upper triangle."""
     p = X.shape[-1]
     if out is None or X.ndim != 2 or p <= GRAM_BLOCK or X.device.type != "cpu":
-        return product(X.mH, X, out=out)
+        return cross_product(X, X, out=out)
     half = p // 2
     left, right = X[:, :half], X[:, half:]
     gram_product(left, out=out[:half, :half])
     gram_product(right, out=out[half:, half:])
-    corner = product(left.mH, right, out=out[:half, half:])
+    corner = cross_product(left, right, out=out[:half, half:])
     out[half:, :half].copy_(corner.mH)
     return out

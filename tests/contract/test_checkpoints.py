@@ -192,6 +192,36 @@ def test_a_cleared_state_starts_anew(make, foreach):
     assert len(optimizer.state_dict()["state"]) == 3
 
 
+@pytest.mark.parametrize("foreach", [True, False])
+@pytest.mark.parametrize("replaced", [0, 3])
+def test_a_state_replaced_by_hand_in_one_of_two_groups_is_used(replaced, foreach):
+    params = parameters([(6, 3)] * 4)
+    groups = [{"params": params[:2]}, {"params": params[2:]}]
+    optimizer = gs.LandingSGD(groups, lr=0.05, momentum=0.9, foreach=foreach)
+    feed(optimizer, params, random_gradients(params, 3))
+    own = copy.deepcopy(optimizer.state[params[replaced]])
+    own["momentum_buffer"].zero_()
+    optimizer.state[params[replaced]] = own
+    expected = copies_of(params)
+    twin = gs.LandingSGD(expected, lr=0.05, momentum=0.9, foreach=False)
+    twin.load_state_dict({"state": optimizer.state_dict()["state"], "param_groups": twin.state_dict()["param_groups"]})
+    after = random_gradients(params, 3, seed=5)
+    feed(optimizer, params, after)
+    feed(twin, expected, after)
+    assert_same(params, expected, 1e-12)
+    assert optimizer.state[params[replaced]] is own
+    assert own["momentum_buffer"].any()
+
+
+def test_one_of_many_parameters_cast_to_bfloat16_between_steps_goes_on():
+    params = parameters([(6, 3)] * 3, torch.float32)
+    optimizer = gs.LandingSGD(params, lr=0.05)
+    feed(optimizer, params, random_gradients(params, 2))
+    params[1].data, params[1].grad = params[1].detach().bfloat16(), None
+    feed(optimizer, params, random_gradients(params, 2))
+    assert ["master" in optimizer.state[param] for param in params] == [False, True, False]
+
+
 def test_a_model_cast_to_bfloat16_between_steps_goes_on():
     (X,) = parameters([(6, 3)], torch.float32)
     optimizer = gs.LandingSGD([X], lr=0.05, momentum=0.9)

@@ -6,7 +6,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from operator import is_
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -26,6 +26,29 @@ COUNTERS = ("shortened", "recovered", "skipped")
 STACK_UP_TO = 32_768
 
 
+class BucketList(NamedTuple):
+    """The buckets of a group, and what they were made for."""
+
+    options: tuple[Any, ...]
+    params: list[Tensor]
+    buckets: list[Bucket]
+    states: list[Any]
+    """The optimizer's state as last seen, of all parameters in its order: looking each of them up is slow."""
+
+    def is_current(self, params: list[Tensor], state: dict[Tensor, Any]) -> bool:
+        """Whether these are the parameters, and the buckets still write to their state."""
+        if len(params) != len(self.params) or not all(map(is_, params, self.params)):
+            return False
+        states = list(state.values())
+        if len(states) != len(self.states) or not all(map(is_, states, self.states)):
+            for bucket in self.buckets:
+                if not all(map(is_, [state.get(param) for param in bucket.params], bucket.states)):
+                    return False
+            if not torch.compiler.is_compiling():  # which would compile a second time
+                self.states[:] = states
+        return all(bucket.is_current() for bucket in self.buckets)
+
+
 class StiefelOptimizer(torch.optim.Optimizer):
     """A torch.optim.Optimizer whose groups are constrained matrices (`orthogonal`, the default) or free parameters.
 
@@ -41,14 +64,14 @@ class StiefelOptimizer(torch.optim.Optimizer):
         super().__init__(params, {"orthogonal": True, **defaults})
 
     @abstractmethod
-    def _step_bucket(self, bucket: Bucket, group: Group) -> None:
-        """Move the matrices of a bucket."""
+    def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
+        """Move the matrices of a bucket along the gradients of its parameters, or what stands for them."""
 
     @abstractmethod
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         """Move the free parameters that have gradients, as torch's own optimizer would."""
 
-    def _step_sharded(self, buckets: list[tuple[Sharded, Group]]) -> None:
+    def _step_sharded(self, buckets: list[tuple[Sharded, list[Tensor], Group]]) -> None:
         """Move matrices that are spread over ranks, all of them together."""
         raise NotImplementedError
 
@@ -72,21 +95,23 @@ class StiefelOptimizer(torch.optim.Optimizer):
                 loss = closure()
         if self._has_sharded:  # before anything moves
             check_fingerprint(type(self).__name__, self.param_groups, self._gradients_of)
-        sharded: list[tuple[Sharded, Group]] = []
+        sharded: list[tuple[Sharded, list[Tensor], Group]] = []
         for index, group in enumerate(self.param_groups):
-            gradients = self._gradients_of(group["params"])
-            params = [param for param, gradient in zip(group["params"], gradients, strict=True) if gradient is not None]
+            found = self._gradients_of(group["params"])
+            params = [param for param, gradient in zip(group["params"], found, strict=True) if gradient is not None]
+            gradients = [gradient for gradient in found if gradient is not None]
             if not params:
                 continue
             if group["orthogonal"]:
                 for bucket in self._buckets(index, group, params):
+                    given = [gradients[i] for i in bucket.positions]
                     if isinstance(bucket, Sharded):
-                        sharded.append((bucket, group))
+                        sharded.append((bucket, given, group))
                         continue
-                    self._step_bucket(bucket, group)
+                    self._step_bucket(bucket, given, group)
                     bucket.write()
             else:
-                self._step_free(params, [param.grad for param in params], group)
+                self._step_free(params, gradients, group)
         if sharded:
             self._step_sharded(sharded)
         return loss
@@ -147,41 +172,37 @@ class StiefelOptimizer(torch.optim.Optimizer):
         return [param.grad for param in params]
 
     def _reset_buckets(self) -> None:
-        self._bucket_lists: dict[int, tuple[tuple[Any, ...], list[Bucket]]] = {}
+        self._bucket_lists: dict[int, BucketList] = {}
         self._workspaces: Workspaces = {}
 
     def _buckets(self, index: int, group: Group, params: list[Tensor]) -> list[Bucket]:
-        key = (group["foreach"], group["view"], *map(id, params), *[(param.dtype, param.stride()) for param in params])
-        known_key, buckets = self._bucket_lists.get(index, ((), []))
-        if known_key != key or not all(self._is_current(bucket) for bucket in buckets):
+        options, known = (group["foreach"], group["view"]), self._bucket_lists.get(index)
+        if known is None or known.options != options or not known.is_current(params, self.state):
             buckets = self._make_buckets(group, params)
-            self._bucket_lists[index] = (key, buckets)
-        return buckets
-
-    def _is_current(self, bucket: Bucket) -> bool:
-        """Whether a bucket still writes to this optimizer's state of its parameters."""
-        known = [self.state.get(param) for param in bucket.params]
-        return all(map(is_, known, bucket.states)) and bucket.is_linked()
+            known = self._bucket_lists[index] = BucketList(options, params, buckets, list(self.state.values()))
+        return known.buckets
 
     def _make_buckets(self, group: Group, params: list[Tensor]) -> list[Bucket]:
-        alike: dict[tuple[Any, ...], list[Tensor]] = {}
-        buckets: list[Bucket] = []
+        alike: dict[tuple[Any, ...], list[int]] = {}
         view, foreach = group["view"], group["foreach"]
-        for param in params:
-            if self._has_sharded and is_sharded(param):
-                buckets.append(Sharded(param, view, self.state[param], self._gradients_of))
-                continue
+        for position, param in enumerate(params):
             n, p = matrix_shape(tuple(param.shape), view)[-2:]
             small = n * p <= STACK_UP_TO if foreach is None else foreach
-            own = id(param) if not small else None
-            alike.setdefault((param.shape, param.dtype, param.device, own), []).append(param)
-        for together in alike.values():
-            first = together[0]
-            if len(together) == 1 and first.dtype not in HALF_TYPES and _has_matrix_view(first, view):
-                buckets.append(InPlace(first, view, self.state[first], self._gradients_of, self._workspaces))
-            else:
-                buckets.append(Stack(together, view, [self.state[param] for param in together], self._gradients_of))
+            own = None if small and not is_sharded(param) else id(param)
+            alike.setdefault((param.shape, param.dtype, param.device, own), []).append(position)
+        buckets: list[Bucket] = []
+        for positions in alike.values():
+            buckets.append(self._make_bucket([params[i] for i in positions], view))
+            buckets[-1].positions = positions
         return buckets
+
+    def _make_bucket(self, together: list[Tensor], view: str) -> Bucket:
+        first, states = together[0], [self.state[param] for param in together]
+        if is_sharded(first):
+            return Sharded(first, view, states[0])
+        if len(together) == 1 and first.dtype not in HALF_TYPES and _has_matrix_view(first, view):
+            return InPlace(first, view, states[0], self._workspaces)
+        return Stack(together, view, states)
 
     def _named(self, group: Group) -> Iterable[tuple[str, Tensor]]:
         names = group.get("param_names")

@@ -8,7 +8,7 @@ optimizer is gathered: the parameters and their gradients.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import is_
 from typing import Any
 
@@ -21,7 +21,6 @@ from glideslope.stiefel.views import as_matrices, flattened_shape, matrix_shape
 
 State = dict[str, Any]
 Workspaces = dict[tuple[Any, ...], Workspace]
-GradientsOf = Callable[[Sequence[Tensor]], list[Tensor | None]]
 
 
 class Bucket(ABC):
@@ -30,9 +29,11 @@ class Bucket(ABC):
     Everything is in one layout: (n, p) for one matrix, else (matrices, n, p), with n >= p.
     """
 
-    def __init__(self, params: Sequence[Tensor], view: str, states: Sequence[State], gradients_of: GradientsOf) -> None:
+    def __init__(self, params: Sequence[Tensor], view: str, states: Sequence[State]) -> None:
         first = params[0]
-        self.params, self.view, self.states, self.gradients_of = list(params), view, list(states), gradients_of
+        self.params, self.view, self.states = list(params), view, list(states)
+        self.positions: list[int] = []
+        """Which of the parameters of a step these are."""
         self.device = first.device
         self.dtype = torch.float32 if first.dtype in HALF_TYPES else first.dtype
         self.matrix_shape = matrix_shape(tuple(first.shape), view)
@@ -46,8 +47,8 @@ class Bucket(ABC):
         """The iterates, to be written in place."""
 
     @abstractmethod
-    def gradients(self) -> Tensor:
-        """The gradients in the compute type, not to be written."""
+    def gradients(self, given: list[Tensor]) -> Tensor:
+        """The gradients of the parameters in the compute type, not to be written."""
 
     @abstractmethod
     def buffer(self, name: str) -> Tensor:
@@ -62,28 +63,25 @@ class Bucket(ABC):
         """Bring the stepped points to the parameters."""
 
     @abstractmethod
-    def is_linked(self) -> bool:
-        """Whether the state entries are still those this bucket writes to."""
+    def is_current(self) -> bool:
+        """Whether the parameters are as they were, and the state entries still those this bucket writes to."""
 
 
 class InPlace(Bucket):
     """One parameter, stepped in its own memory; scratch is shared with all parameters of its matrix shape."""
 
-    def __init__(
-        self, param: Tensor, view: str, state: State, gradients_of: GradientsOf, workspaces: Workspaces
-    ) -> None:
-        super().__init__([param], view, [state], gradients_of)
+    def __init__(self, param: Tensor, view: str, state: State, workspaces: Workspaces) -> None:
+        super().__init__([param], view, [state])
         self.param, self.state = param, state
+        self.memory = (param.dtype, param.stride())
         key = (self.matrix_shape, self.dtype, self.device)
         self.workspace = workspaces.setdefault(key, self.workspace)
 
     def points(self) -> Tensor:
         return as_matrices(self.param.detach(), self.view)
 
-    def gradients(self) -> Tensor:
-        (gradient,) = self.gradients_of(self.params)
-        assert gradient is not None
-        return as_matrices(gradient, self.view, strides_of=self.param)
+    def gradients(self, given: list[Tensor]) -> Tensor:
+        return as_matrices(given[0], self.view, strides_of=self.param)
 
     def buffer(self, name: str) -> Tensor:
         given = self.state.get(name)
@@ -103,15 +101,16 @@ class InPlace(Bucket):
     def write(self) -> None:
         pass
 
-    def is_linked(self) -> bool:
-        return True
+    def is_current(self) -> bool:
+        return (self.param.dtype, self.param.stride()) == self.memory
 
 
 class Stack(Bucket):
     """Parameters stepped as one stack; half precision keeps its float32 masters there, as state."""
 
-    def __init__(self, params: Sequence[Tensor], view: str, states: Sequence[State], gradients_of: GradientsOf) -> None:
-        super().__init__(params, view, states, gradients_of)
+    def __init__(self, params: Sequence[Tensor], view: str, states: Sequence[State]) -> None:
+        super().__init__(params, view, states)
+        self.types = {params[0].dtype}
         self.half = params[0].dtype in HALF_TYPES
         self.entries: dict[str, tuple[Tensor, list[Tensor]]] = {}
         self.scratches: dict[str, Tensor] = {}
@@ -129,11 +128,10 @@ class Stack(Bucket):
         masters.copy_(torch.where(unchanged, masters, given))
         return self.matrices(masters)
 
-    def gradients(self) -> Tensor:
-        grads = [g for g in self.gradients_of(self.params) if g is not None]
+    def gradients(self, given: list[Tensor]) -> Tensor:
         if self.half:
-            return self.matrices(torch.stack(grads).to(self.dtype))
-        return self.matrices(torch.stack(grads, out=self._scratch("gradients")))
+            return self.matrices(torch.stack(given).to(self.dtype))
+        return self.matrices(torch.stack(given, out=self._scratch("gradients")))
 
     def buffer(self, name: str) -> Tensor:
         return self.matrices(self._entry(name, None))
@@ -151,7 +149,9 @@ class Stack(Bucket):
             self.pieces = self.pieces or list(self._scratch("points").unbind(0))
             torch._foreach_copy_(self.params, self.pieces)
 
-    def is_linked(self) -> bool:
+    def is_current(self) -> bool:
+        if {param.dtype for param in self.params} != self.types:
+            return False
         for name, (_, pieces) in self.entries.items():
             if not all(map(is_, [state.get(name) for state in self.states], pieces)):
                 return False

@@ -95,7 +95,7 @@ class Landing(LandingOptimizer):
             params = [param for param in group["params"] if param.grad is not None] if group["orthogonal"] else []
             for bucket in self._buckets(index, group, params) if params else []:
                 if isinstance(bucket, Sharded):
-                    sharded.append(Sharded(bucket.param, group["view"], {}, super()._gradients_of))
+                    sharded.append(Sharded(bucket.param, group["view"], {}))
                 elif isinstance(bucket, Stack):
                     self._lend_tangent_gradients(bucket)
                 else:
@@ -144,13 +144,13 @@ class Landing(LandingOptimizer):
         """The same for a parameter that is spread over ranks."""
         param, layout = bucket.param, bucket.layout
         given = layout.local(param.detach())
-        X, G = layout.matrices(given.to(bucket.dtype)), bucket.gradients()
+        assert param.grad is not None
+        X, G = layout.matrices(given.to(bucket.dtype)), bucket.gradients([param.grad])
         finite = torch.isfinite(G.sum(dim=(-2, -1)))
         clean = zero_where_not_finite_(G.clone())
         tangent, inactive = yield from tangent_rows(X, clean, finite.logical_not().to(clean.dtype))
         finite = inactive == 0
         lent = layout.returned(layout.from_matrices(tangent * per_matrix(finite), given).to(param.dtype))
-        assert param.grad is not None
         self._lent[param] = (param.grad, lent, finite)
         param.grad = lent
 

@@ -28,20 +28,19 @@ class LandingOptimizer(StiefelOptimizer):
 
     takes_sharded = True
 
-    def _step_bucket(self, bucket: Bucket, group: Group) -> None:
-        X, G = bucket.points(), bucket.gradients()
+    def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
+        X, G = bucket.points(), bucket.gradients(given)
         G = -G if group["maximize"] else G
         estimate, step_size, active = self._estimate(bucket, X, G, group)
         rule = bucket.rule = rule_of(group, bucket.rule)
         count(bucket, take_step(X, estimate, step_size, rule, out=X, workspace=bucket.workspace, active=active))
 
-    def _step_sharded(self, buckets: list[tuple[Sharded, Group]]) -> None:
-        groups = [group for _, group in buckets]
-        run_in_bundles([bucket for bucket, _ in buckets], lambda bucket, i: self._sharded_step(bucket, groups[i]))
+    def _step_sharded(self, buckets: list[tuple[Sharded, list[Tensor], Group]]) -> None:
+        run_in_bundles([bucket for bucket, _, _ in buckets], lambda _, i: self._sharded_step(*buckets[i]))
 
-    def _sharded_step(self, bucket: Sharded, group: Group) -> Summed[None]:
+    def _sharded_step(self, bucket: Sharded, given: list[Tensor], group: Group) -> Summed[None]:
         bucket.begin()
-        X, G = bucket.points(), bucket.gradients()
+        X, G = bucket.points(), bucket.gradients(given)
         G = -G if group["maximize"] else G
         estimate, step_size, active = yield from self._sharded_estimate(bucket, X, G, group)
         rule = bucket.rule = rule_of(group, bucket.rule)

@@ -67,8 +67,8 @@ class PenaltySGD(StiefelOptimizer):
         check_sgd_options(group)
         check_positive(penalty_weight=group["penalty_weight"])
 
-    def _step_bucket(self, bucket: Bucket, group: Group) -> None:
-        X, G = bucket.points(), bucket.gradients()
+    def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
+        X, G = bucket.points(), bucket.gradients(given)
         G = -G if group["maximize"] else G
         G = G + group["penalty_weight"] * penalty_gradient(X)
         if group["weight_decay"]:

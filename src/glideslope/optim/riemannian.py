@@ -85,8 +85,8 @@ class RiemannianSGD(StiefelOptimizer):
         mends = group["retraction"] in ("qr", "polar")
         return float(group["safe_radius"]) if mends else min(group["safe_radius"], 0.05)
 
-    def _step_bucket(self, bucket: Bucket, group: Group) -> None:
-        X, G = bucket.points(), bucket.gradients()
+    def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
+        X, G = bucket.points(), bucket.gradients(given)
         G = -G if group["maximize"] else G
         estimate, active = heavy_ball(
             bucket, G, momentum=group["momentum"], dampening=group["dampening"], nesterov=group["nesterov"]

@@ -11,7 +11,7 @@ from torch import Tensor
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.orthogonality import frobenius, subtract_identity_
 from glideslope.formulas.workspace import Workspace
-from glideslope.optim.bucket import Bucket, GradientsOf, State
+from glideslope.optim.bucket import Bucket, State
 from glideslope.stiefel.sharding import Layout, all_matrices, is_sharded, local_part, sharded_gram
 from glideslope.stiefel.views import matrix_shape
 
@@ -22,9 +22,10 @@ class Sharded(Bucket):
     Everything a step sums over ranks it sums over `groups`; all state is placed as a step wants it.
     """
 
-    def __init__(self, param: Tensor, view: str, state: State, gradients_of: GradientsOf) -> None:
-        super().__init__([param], view, [state], gradients_of)
+    def __init__(self, param: Tensor, view: str, state: State) -> None:
+        super().__init__([param], view, [state])
         self.param, self.state = param, state
+        self.memory = (param.dtype, param.stride())
         self.layout = Layout(param, view)
         self.groups = self.layout.groups
         self.rows = self.layout.rows
@@ -52,10 +53,8 @@ class Sharded(Bucket):
         self._matrices = self.layout.matrices(given)
         return self._matrices
 
-    def gradients(self) -> Tensor:
-        (gradient,) = self.gradients_of(self.params)
-        assert gradient is not None
-        return self.layout.matrices(self.layout.local(gradient).to(self.dtype))
+    def gradients(self, given: list[Tensor]) -> Tensor:
+        return self.layout.matrices(self.layout.local(given[0]).to(self.dtype))
 
     def buffer(self, name: str) -> Tensor:
         return self.layout.matrices(self._local_entry(name, None))
@@ -81,8 +80,8 @@ class Sharded(Bucket):
             local.copy_(moved)
         self._point = None
 
-    def is_linked(self) -> bool:
-        return True
+    def is_current(self) -> bool:
+        return (self.param.dtype, self.param.stride()) == self.memory
 
     def _local_entry(self, name: str, start: Tensor | None) -> Tensor:
         """This rank's part of a state entry with the parameter's shape, which is made or moved where it must be."""

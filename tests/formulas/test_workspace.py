@@ -10,7 +10,9 @@ from glideslope.formulas.rule import StepRule
 from glideslope.formulas.step import take_step
 from glideslope.formulas.workspace import (
     GRAM_BLOCK,
+    GRAM_STRIPS,
     LEAST_ROWS,
+    LEAST_WORK,
     ROWS_PER_COLUMN,
     Workspace,
     cross_product,
@@ -19,7 +21,7 @@ from glideslope.formulas.workspace import (
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-@pytest.mark.parametrize("p", [1, GRAM_BLOCK, GRAM_BLOCK + 1, 3 * GRAM_BLOCK + 5])
+@pytest.mark.parametrize("p", [1, GRAM_BLOCK, GRAM_BLOCK + 1, GRAM_STRIPS, 2 * GRAM_STRIPS + 5])
 def test_a_gram_matrix_by_blocks_is_the_product_and_hermitian(p, dtype, generator):
     X = random_matrix(p + 7, p, dtype=dtype, generator=generator)
     S = gram_product(X, out=torch.empty(p, p, dtype=dtype))
@@ -42,7 +44,7 @@ def threads(request):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
 @pytest.mark.parametrize("rest", [0, 1])
-@pytest.mark.parametrize("p", [1, 8, 3 * LEAST_ROWS // ROWS_PER_COLUMN // 2])
+@pytest.mark.parametrize("p", [8, 50, 3 * LEAST_ROWS // ROWS_PER_COLUMN // 2])
 def test_a_tall_product_by_blocks_of_rows_is_the_product(p, rest, dtype, threads, generator):
     blocks = 2 * threads
     n = blocks * max(LEAST_ROWS, ROWS_PER_COLUMN * p) + rest
@@ -55,7 +57,7 @@ def test_a_tall_product_by_blocks_of_rows_is_the_product(p, rest, dtype, threads
         with ProductCounter() as counter:
             assert cross_product(left, Y, out=out) is out
         torch.testing.assert_close(out, expected, rtol=0, atol=8 * n * torch.finfo(dtype).eps)
-        split = threads > 1 and not dtype.is_complex
+        split = threads > 1 and not dtype.is_complex and n * p * p >= LEAST_WORK
         assert counter.calls == (1 + (rest > 0) if split else 1)
         assert counter.multiplications == n * p * p
     assert int(memory.isnan().sum()) == 4 * (p + 1), "nothing is written around it"

@@ -18,11 +18,10 @@ from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor
 from glideslope.formulas.plan import Plan, admissible_step, plan_step, polar_bound
 from glideslope.formulas.rounding import distance_margin, drift_rate, product_precision, smallest_norm
 from glideslope.formulas.rule import StepOutcome, StepRule
-from glideslope.formulas.workspace import Workspace, gram_product, product
+from glideslope.formulas.workspace import LEAST_WORK, Workspace, gram_product, product
 
-# With so many times more rows than columns, and so many multiplications in a product, a Gram matrix of G and some p x p
-# products cost less than one of the moved X.
-TALL, LEAST_WORK = 10, 5_000_000
+# With so many times more rows than columns a Gram matrix of G and some p x p products cost less than one of X moved.
+TALL = 10
 # The terms of a moved X, which cancel, may be so many times as long as X (in the norm ‖A‖_4² = ‖A^H A‖_F): rounding in
 # its Gram matrix, computed by terms, grows with the square.
 LONGEST_TERMS = 3.0

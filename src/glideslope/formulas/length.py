@@ -52,7 +52,7 @@ class Weights(NamedTuple):
     """What the parts of the field are multiplied with, (*batch, 1, 1); None where a part is missing or has weight 1."""
 
     share: Tensor | None
-    on_residual: Tensor | None
+    on_residual: Tensor | float | None
     on_identity: Tensor | None
 
 

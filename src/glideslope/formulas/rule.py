@@ -53,7 +53,7 @@ class StepRule:
 
 
 class StepOutcome(NamedTuple):
-    """What one step did to each matrix; Python bools where one matrix was stepped with numbers on the host."""
+    """What one step did to each matrix; Python bools where that is the same for all, on the host."""
 
     X: Tensor
     """The new iterates."""

@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from glideslope.formulas.alike import look_alike
 from glideslope.formulas.arguments import HALF_TYPES, check_matrices, check_step_size
 from glideslope.formulas.factored import Factored, add_product_
 from glideslope.formulas.field import tangent_coefficients
@@ -112,18 +113,31 @@ def _step_of_all(
 ) -> StepOutcome:
     """The step of every matrix, whatever its case."""
     at = measure(X, G, rule, workspace)
+    natural = 1.0 if rule.metric == "euclidean" else 0.5  # of the tangent part without a share
+    alike = look_alike(X, at, rule, step_size, active)
+    F = norms = None
+    if alike is not None:
+        F = scaled_field(X, G, at, Weights(None, rule.attraction / natural, None), rule, workspace)
+        if alike.moving is not None:
+            F.masked_fill_(per_matrix(alike.moving.logical_not()), 0)
+        norms = frobenius(F)
+        if alike.admits(norms.amax().item() * natural, rule):
+            along = X.new_tensor(alike.step_size * natural)
+            skipped = False if alike.moving is None else alike.moving.logical_not()
+            return StepOutcome(_move(X, F, along, out, lands=True), at.distance, False, False, skipped)
     start = start_of(X, at, rule, step_size)
     plan, lands = start.plan, rule.normal_step == "landing"
-    regular = _is_regular(X, at, plan, start.outside, rule)
+    regular = alike is not None or _is_regular(X, at, plan, start.outside, rule)
     # Where nothing is rare the field is computed in units of its share, which saves passes over p x p matrices.
-    unit: Tensor | float = 1.0
-    if regular:
-        unit = plan.share if rule.metric == "euclidean" else plan.share / 2
-        weights = Weights(None, per_matrix(plan.attraction / unit) if lands else None, None)
-    else:
-        weights = weights_of_any(at, start, rule)
-    F = scaled_field(X, G, at, weights, rule, workspace)
-    field_norm = (frobenius(F) * unit).clamp(min=start.floor)
+    unit: Tensor | float = plan.share * natural if regular else 1.0
+    if F is None or norms is None:
+        if regular:
+            weights = Weights(None, per_matrix(plan.attraction / unit) if lands else None, None)
+        else:
+            weights = weights_of_any(at, start, rule)
+        F = scaled_field(X, G, at, weights, rule, workspace)
+        norms = frobenius(F)
+    field_norm = (norms * unit).clamp(min=start.floor)
     curvature = None
     if rule.safeguard == "exact":
         curvature = (F @ X.mH, F @ F.mH) if at.square else (X.mH @ F, F.mH @ F)
@@ -131,17 +145,23 @@ def _step_of_all(
 
     if not regular or not math.isfinite(field_norm.sum().item()):
         zero_where_not_finite_(F)
-    along = per_matrix((length.step * unit).masked_fill(length.skipped, 0))
+    along = length.step * unit
+    if alike is not None:  # a matrix moves by the same bits whether or not another one is shortened
+        along = torch.where(length.shortened, along, alike.step_size * natural)
+    moved = _move(X, F, per_matrix(along.masked_fill(length.skipped, 0)), out, lands=lands)
+    if not lands:
+        moved = product(moved, normal_factor(moved.mH @ moved, start, length, rule), out=out)
+    return length.outcome(moved)
+
+
+def _move(X: Tensor, F: Tensor, along: Tensor, out: Tensor | None, *, lands: bool) -> Tensor:
+    """X - along F; into `out`, if that is the end of the step, else into F."""
     target = X if lands and out is X else F
     if torch.compiler.is_compiling():  # which knows no out= with strides
         moved = target.copy_(torch.addcmul(X, F, along, value=-1))
     else:
         moved = torch.addcmul(X, F, along, value=-1, out=target)
-    if not lands:
-        moved = product(moved, normal_factor(moved.mH @ moved, start, length, rule), out=out)
-    elif out is not None and out is not X:
-        moved = out.copy_(moved)
-    return length.outcome(moved)
+    return out.copy_(moved) if lands and out is not None and out is not X else moved
 
 
 def _is_regular(X: Tensor, at: Point, plan: Plan, outside: Tensor, rule: StepRule) -> bool:
@@ -168,8 +188,10 @@ def scaled_field(
     if share is not None:
         share = share * factor
         coefficient.mul_(share)
-    if on_residual is not None:
+    if isinstance(on_residual, Tensor):
         coefficient.addcmul_(at.Delta, on_residual)
+    elif on_residual is not None:
+        coefficient.add_(at.Delta, alpha=on_residual)
     if on_identity is not None:
         coefficient.diagonal(dim1=-2, dim2=-1).add_(on_identity)
     if at.square:

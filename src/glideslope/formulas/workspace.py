@@ -44,7 +44,8 @@ def product(left: Tensor, right: Tensor, *, out: Tensor | None) -> Tensor:
     if out is None or torch.compiler.is_compiling():
         result = left @ right
         return result if out is None else out.copy_(result)
-    return torch.matmul(left, right, out=out)
+    multiply = torch.mm if left.ndim == 2 else torch.bmm if left.ndim == 3 else torch.matmul
+    return multiply(left, right, out=out)
 
 
 def cross_product(X: Tensor, Y: Tensor, *, out: Tensor | None) -> Tensor:

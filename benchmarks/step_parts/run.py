@@ -1,14 +1,19 @@
 """Where the time of one step goes: `python benchmarks/step_parts/run.py`.
 
-The four bare products, the same with the two passes over n x p memory that a safeguarded step cannot do without (the
-norm of its field, and the update), the step, and the optimizer around it take turns in one process; medians. Their
-differences are the parts, but for one: with more than 128 columns the step computes half of the Gram matrix only. The
-products are also given as a share of what a large square product reaches on the same threads: the roofline. Prints a
-table and writes benchmarks/results/step_parts.json.
+One matrix: the four bare products, the same with the two passes over n x p memory that a safeguarded step cannot do
+without (the norm of its field, and the update), the step, and the optimizer around it take turns in one process;
+medians. Their differences are the parts, but for two things: with more than 128 columns the step computes half of the
+Gram matrix only, and of a tall matrix it computes X^H X and X^H G by blocks of rows. The products are also given as a
+share of what a large square product reaches on the same threads: the roofline.
+
+A list of matrices: their products as one batch, the same with gathering parameters and gradients into a stack and
+writing the stack back, the same with the step instead of the products, and the optimizer, which finds out what there is
+to gather. Prints tables and writes benchmarks/results/step_parts.json.
 """
 
 import argparse
 import json
+import math
 import platform
 import statistics
 import subprocess
@@ -23,6 +28,7 @@ from glideslope.formulas.step import take_step
 from glideslope.formulas.workspace import Workspace
 
 SHAPES = [(5000, 100), (5000, 200), (5000, 500), (5000, 1000), (30000, 50)]
+LISTS = [(1000, 3, 3), (1000, 16, 16), (1000, 32, 32), (218, 768, 16)]
 RESULTS = Path(__file__).parents[1] / "results" / "step_parts.json"
 LARGE = 3072
 
@@ -67,6 +73,54 @@ def methods(n, p):
     }
 
 
+def list_methods(count, n, p):
+    """The calls to time for a list of separate parameters, by name, each with memory of its own."""
+    square = n == p
+
+    def parameters():
+        generator = torch.Generator().manual_seed(0)
+        params = [torch.nn.Parameter(gs.random_stiefel(n, p, generator=generator)) for _ in range(count)]
+        for param in params:
+            param.grad = torch.randn(n, p, generator=generator)
+        return params
+
+    def multiply(X, G, S, C, F):
+        torch.bmm(X.mT, X, out=S)
+        torch.bmm(X.mT, G, out=C)
+        torch.bmm(X, C, out=F)
+        if not square:
+            F.baddbmm_(G, S)
+
+    def stacked(gathers, steps):
+        params = parameters()
+        grads = [param.grad for param in params]
+        X, G, F = (torch.empty(count, n, p) for _ in range(3))
+        S, C = (torch.empty(count, p, p) for _ in range(2))
+        pieces, workspace, rule = list(X.unbind(0)), Workspace(), StepRule()
+        torch.stack([param.detach() for param in params], out=X)
+        torch.stack(grads, out=G)
+
+        def call():
+            if gathers:
+                torch.stack(params, out=X)
+                torch.stack(grads, out=G)
+            if steps:
+                take_step(X, G, 1e-3, rule, out=X, workspace=workspace)
+            else:
+                multiply(X, G, S, C, F)
+            if gathers:
+                torch._foreach_copy_(params, pieces)
+
+        return call
+
+    return {
+        "products": stacked(False, False),
+        "gathered and written back": stacked(True, False),
+        "step": stacked(True, True),
+        "optimizer": gs.LandingSGD(parameters(), lr=1e-3).step,
+    }
+
+
 def medians(calls, rounds):
     """Milliseconds of each call, in turns whose order changes."""
     times = {name: [] for name in calls}
@@ -83,9 +137,14 @@ def medians(calls, rounds):
 
 
 def gflops_of_a_large_product(rounds):
-    """Of LARGE x LARGE matrices."""
+    """Of LARGE x LARGE matrices, at best."""
     A, out = torch.randn(LARGE, LARGE), torch.empty(LARGE, LARGE)
-    return 2 * LARGE**3 / 1e6 / medians({"product": lambda: torch.mm(A, A, out=out)}, rounds)["product"]
+    best = math.inf
+    for _ in range(rounds):
+        started = time.perf_counter()
+        torch.mm(A, A, out=out)
+        best = min(best, time.perf_counter() - started)
+    return 2 * LARGE**3 / 1e9 / best
 
 
 def main():
@@ -95,9 +154,15 @@ def main():
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    roof = gflops_of_a_large_product(5)
-    print(f"{LARGE} x {LARGE} product: {roof:.0f} GFLOP/s on {options.threads} threads, float32")
+    roof = gflops_of_a_large_product(15)
+    print(f"{LARGE} x {LARGE} product: {roof:.0f} GFLOP/s at best, {options.threads} threads, float32")
     results = {}
+
+    def report(name, found, ending=""):
+        floor = found["products"]
+        parts = "  ".join(f"{part} {value:.3g} ms ({value / floor:.2f})" for part, value in found.items())
+        print(f"{name}: {parts}{ending}")
+
     for n, p in SHAPES:
         found = medians(methods(n, p), max(10, options.rounds * 100 // p))
         reached = 8 * n * p * p / 1e6 / found["products"]
@@ -106,8 +171,11 @@ def main():
             "gflops of the products": reached,
             "of the roof": reached / roof,
         }
-        parts = "  ".join(f"{name} {value:.2f} ms ({value / found['products']:.2f})" for name, value in found.items())
-        print(f"{n} x {p}: {parts}  products at {reached / roof:.0%} of the roof")
+        report(f"{n} x {p}", found, f"  products at {reached / roof:.0%} of the roof")
+    for count, n, p in LISTS:
+        found = medians(list_methods(count, n, p), options.rounds)
+        results[f"{count} of {n} x {p}"] = {"milliseconds": found}
+        report(f"{count} of {n} x {p}", found)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     about = {
         "commit": commit.stdout.strip(),

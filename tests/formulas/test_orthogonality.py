@@ -8,6 +8,7 @@ import torch
 from literal import random_matrix
 
 import glideslope as gs
+from glideslope.formulas.orthogonality import frobenius
 
 SHAPES = [(1, 1), (4, 4), (7, 3), (6, 1), (2, 3, 8, 5), (0, 4, 2)]
 TYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
@@ -64,3 +65,11 @@ def test_float16_sums_that_overflow_on_the_way_do_not_overflow():
     X = torch.zeros(2, 1, dtype=torch.float16)
     X[0, 0] = 20.0
     assert gs.formulas.distance(X) == 399.0
+
+
+@pytest.mark.parametrize("shape", [(3000, 3000), (2, 60_000, 40), (40, 60_000)])
+def test_a_norm_of_many_equal_numbers_keeps_its_digits(shape):
+    """Added one after the other in float32, 9e6 squares lose two digits of their sum."""
+    M = torch.full(shape, 0.1)
+    expected = 0.1 * (shape[-2] * shape[-1]) ** 0.5
+    torch.testing.assert_close(frobenius(M), torch.full(shape[:-2], expected), rtol=1e-4, atol=0)

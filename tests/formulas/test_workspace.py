@@ -6,6 +6,8 @@ from counting import ProductCounter
 from literal import random_matrix
 
 import glideslope as gs
+from glideslope.formulas.host import HostStep
+from glideslope.formulas.rounding import distance_margin
 from glideslope.formulas.rule import StepRule
 from glideslope.formulas.step import take_step
 from glideslope.formulas.workspace import (
@@ -99,3 +101,14 @@ def test_a_result_is_not_overwritten_by_the_next_step(generator):
         kept = one.clone()
         take_step(X, -torch.ones(9, 4), 0.1, rule, workspace=workspace)
         assert torch.equal(one, kept)
+
+
+@pytest.mark.parametrize("value", [1.0, 0.1])
+@pytest.mark.parametrize(("n", "p"), [(100_000, 1), (100_000, 16), (30_000, 128), (3000, 200), (9, 4)])
+def test_the_norm_of_a_field_is_as_close_as_the_margin_of_a_step(n, p, value):
+    """Fields of equal numbers are the worst: every rounding of the sum goes the same way."""
+    X = torch.empty(n, p)
+    prepared = HostStep(X, StepRule(), square=False)
+    prepared.F.fill_(value)
+    expected = torch.linalg.vector_norm(prepared.F.double()).item()
+    assert abs(prepared.field_norm() / expected - 1) < distance_margin(X)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import REAL_TYPE
+from glideslope.formulas.orthogonality import frobenius
 
 
 def drift_rate(X: Tensor, metric: str = "canonical", *, rows: int | None = None) -> float:
@@ -63,7 +64,7 @@ def overflow_free_norm(M: Tensor) -> Tensor:
         norms: Tensor = torch.linalg.vector_norm(M, dim=(-2, -1), dtype=dtype)
         return norms.to(REAL_TYPE[M.dtype])
     # On the host accumulating in float64 means a copy, and a look at the result is free.
-    narrow: Tensor = torch.linalg.vector_norm(M, dim=(-2, -1))
+    narrow = frobenius(M)
     if math.isfinite(narrow.sum().item()):
         return narrow
     exact = torch.linalg.vector_norm(M, dim=(-2, -1), dtype=wide).to(narrow.dtype)

@@ -1,5 +1,6 @@
 """Every optimizer under contract as a factory of (params, **options), and the points and gradients they are fed."""
 
+import io
 from functools import partial
 
 import pytest
@@ -10,6 +11,14 @@ import glideslope as gs
 from glideslope.stiefel.views import as_matrices
 
 HALF = (torch.bfloat16, torch.float16)
+
+
+def through_a_file(value):
+    """A value as torch.save and torch.load leave it."""
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
 
 
 def of(factories):

@@ -11,6 +11,7 @@ from contract.factories import (
     copies_of,
     feed,
     landing_of,
+    of,
     orthonormal,
     parameters,
     random_gradients,
@@ -22,10 +23,6 @@ import glideslope as gs
 SHAPES = [(6, 3), (3, 6), (4, 5, 3)]
 MATRICES = [1, 1, 4]
 COUNTERS = ("shortened", "recovered", "skipped")
-
-
-def of(factories):
-    return pytest.mark.parametrize("make", factories.values(), ids=factories.keys())
 
 
 @of(ALL)

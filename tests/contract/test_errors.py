@@ -2,17 +2,23 @@
 
 import pytest
 import torch
-from contract.factories import CLASSES, SAFE, assert_same, copies_of, feed, orthonormal, parameters, random_gradients
+from contract.factories import (
+    CLASSES,
+    SAFE,
+    assert_same,
+    copies_of,
+    feed,
+    of,
+    orthonormal,
+    parameters,
+    random_gradients,
+)
 
 import glideslope as gs
 
 LANDING_CLASSES = {"LandingSGD": gs.LandingSGD, "LandingAdam": gs.LandingAdam}
 KEEPING = {**LANDING_CLASSES, "RiemannianSGD": gs.RiemannianSGD}
 SGD_CLASSES = {name: cls for name, cls in CLASSES.items() if name != "LandingAdam"}
-
-
-def of(factories):
-    return pytest.mark.parametrize("make", factories.values(), ids=factories.keys())
 
 
 @of({**SAFE, "RiemannianSGD": gs.RiemannianSGD})

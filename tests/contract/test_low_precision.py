@@ -2,13 +2,9 @@
 
 import pytest
 import torch
-from contract.factories import OWN, assert_same, distances, feed, orthonormal, parameters, random_gradients, seeded
+from contract.factories import OWN, assert_same, distances, feed, of, orthonormal, parameters, random_gradients, seeded
 
 import glideslope as gs
-
-
-def of(factories):
-    return pytest.mark.parametrize("make", factories.values(), ids=factories.keys())
 
 
 def half(params, dtype):

@@ -16,6 +16,7 @@ from contract.factories import (
     SAFE,
     assert_same,
     feed,
+    of,
     parameters,
     random_gradients,
 )
@@ -31,10 +32,6 @@ MOMENTUM_OPTIONS = [
     {"dampening": 0.5},
 ]
 BAD = [torch.nan, torch.inf, 1e6]
-
-
-def of(factories):
-    return pytest.mark.parametrize("make", factories.values(), ids=factories.keys())
 
 
 @of(ALL)

@@ -87,6 +87,36 @@ def test_a_field_that_overflows_does_not_spoil_a_step_of_no_length(step_size):
     assert distance(outcome.X).max() <= 0.5
 
 
+@pytest.mark.parametrize("step_size", [7e38, 1e39, 1e160, 1e300])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.float64])
+@pytest.mark.parametrize("shape", [(3, 9, 4), (3, 6, 6), (9, 4)])
+def test_a_step_size_beyond_the_type_is_shortened_like_any_other(shape, dtype, step_size, generator):
+    X = point_at_distance(*shape[-2:], 0.3, batch=shape[:-2], dtype=dtype, generator=generator)
+    G = random_matrix(*shape, dtype=dtype, generator=generator)
+    for gradient in (G, G * 1e-3, G * 1e30, G * 0):
+        outcome = take_step(X, gradient, step_size, StepRule())
+        assert torch.isfinite(outcome.X).all()
+        assert distance(outcome.X).max() <= 0.5
+
+
+@pytest.mark.parametrize("attraction", [2e38, 1e300])
+@pytest.mark.parametrize("shape", [(3, 9, 4), (3, 6, 6), (9, 4), (6, 6)])
+def test_an_attraction_beyond_the_type_loses_nothing(shape, attraction, generator):
+    X = point_at_distance(*shape[-2:], 0.3, batch=shape[:-2], dtype=torch.float32, generator=generator)
+    G = random_matrix(*shape, dtype=torch.float32, generator=generator)
+    outcome = take_step(X, G, 0.1, StepRule(attraction=attraction))
+    assert torch.isfinite(outcome.X).all()
+    assert distance(outcome.X).max() <= 0.5
+
+
+def test_another_default_device_is_not_used(generator):
+    X, G = start((3, 9, 4), torch.float32, generator)
+    expected = take_step(X, G, 0.1, StepRule()).X
+    with torch.device("meta"):
+        assert torch.equal(take_step(X, G, 0.1, StepRule()).X, expected)
+        assert take_step(X[0], G[0], 0.1, StepRule()).X.device.type == "cpu"
+
+
 @given(
     distances=st.lists(st.floats(0, 0.5), min_size=1, max_size=5),
     sizes=st.floats(-3, 6),

@@ -73,3 +73,13 @@ def test_a_norm_of_many_equal_numbers_keeps_its_digits(shape):
     M = torch.full(shape, 0.1)
     expected = 0.1 * (shape[-2] * shape[-1]) ** 0.5
     torch.testing.assert_close(frobenius(M), torch.full(shape[:-2], expected), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("function", [gs.formulas.distance, gs.formulas.penalty])
+def test_second_derivatives_exist_where_rows_are_zero(function):
+    X = torch.eye(260, dtype=torch.float64)
+    X[0, 0] = 1.1
+    X.requires_grad_()
+    (first,) = torch.autograd.grad(function(X), X, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), X)
+    assert torch.isfinite(second).all()

@@ -42,7 +42,8 @@ class Alike(NamedTuple):
 
         The pull λ d (1 - d) is concave in d and the slack falls with d: they are least at one of the extremes.
         """
-        if not math.isfinite((self.step_size * longest) ** 2):
+        length = self.step_size * longest
+        if not length * length < math.inf:
             return False
         pull = rule.attraction * min(d * (1 - d) for d in (self.nearest, self.farthest))
         bound: float = largest_quadratic_step(pull - self.drift, max(longest, self.floor), self.reach - self.farthest)
@@ -57,7 +58,10 @@ def look_alike(X: Tensor, at: Point, rule: StepRule, step_size: float | Tensor, 
         return None
     if isinstance(step_size, Tensor) and step_size.numel() > 1:
         return None
+    largest, tiny = torch.finfo(X.dtype).max, torch.finfo(X.dtype).tiny
     step, moving, size = max(float(step_size), 0.0), active, at.size.amax().item()
+    if not max(step, 2 * rule.attraction) < largest:  # numbers that X's type does not have
+        return None
     if not math.isfinite(size):
         moving = torch.isfinite(at.size) if active is None else torch.isfinite(at.size) & active
     if moving is not None and bool(moving.all()):
@@ -73,7 +77,6 @@ def look_alike(X: Tensor, at: Point, rule: StepRule, step_size: float | Tensor, 
     if not farthest <= reach or not size < LARGEST_SIZE:
         return None
     # The affordable drift is concave in d as well.
-    tiny = torch.finfo(X.dtype).tiny
     if any(affordable_share(drift, d, rule, reach, step, tiny) < 1 for d in (nearest, farthest)):
         return None
     return Alike(step, nearest, farthest, drift, reach, smallest_norm(X), moving)

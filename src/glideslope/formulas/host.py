@@ -46,6 +46,8 @@ def step_on_host(
     if not isinstance(prepared, HostStep) or prepared.key != key:
         if rule.safeguard == "exact" or (rule.safeguard is None and rule.normal_step != "landing"):
             return None
+        if not 2 * rule.attraction < torch.finfo(X.dtype).max:  # a number that X's type does not have
+            return None
         prepared = workspace.prepared = HostStep(X, rule, square)
     if active is not None and not active:
         return None
@@ -70,7 +72,7 @@ class HostStep:
         self.diagonal = self.Delta.diagonal()
         self.K, self.F = X.new_empty(p, p), X.new_empty(n, p)
         self.entries = self.F.view(-1)
-        self.identity = torch.eye(p, dtype=X.dtype)
+        self.identity = torch.eye(p, dtype=X.dtype, device=X.device)
         # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
         self.rate = 0.0 if square else drift_rate(X, rule.metric)
         self.margin = distance_margin(X)

@@ -8,7 +8,7 @@ from torch import Tensor
 from glideslope.formulas.arguments import check_matrices, in_full_precision
 
 # On the CPU torch adds squares one after the other: of 1e7 equal float32 numbers the norm is off by one in a hundred.
-# Norms of more entries are norms of the norms of rows.
+# Norms of more entries are norms of the norms of rows; not for derivatives, of which rows of zeros have no second one.
 LONG_SUM = 65_536
 
 
@@ -36,7 +36,7 @@ def per_matrix(numbers: Tensor) -> Tensor:
 
 def frobenius(M: Tensor) -> Tensor:
     """Frobenius norm of each matrix, shape (*batch); real, and never a norm over the batch."""
-    if M.device.type == "cpu" and M.shape[-2] * M.shape[-1] > LONG_SUM:
+    if M.device.type == "cpu" and M.shape[-2] * M.shape[-1] > LONG_SUM and not M.requires_grad:
         M = torch.linalg.vector_norm(M, dim=-1, keepdim=True)
     norms: Tensor = torch.linalg.vector_norm(M, dim=(-2, -1))
     return norms

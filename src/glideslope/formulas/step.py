@@ -122,7 +122,7 @@ def _step_of_all(
             F.masked_fill_(per_matrix(alike.moving.logical_not()), 0)
         norms = frobenius(F)
         if alike.admits(norms.amax().item() * natural, rule):
-            along = torch.full((), alike.step_size * natural, dtype=X.dtype)
+            along = X.new_full((), alike.step_size * natural)
             skipped = False if alike.moving is None else alike.moving.logical_not()
             return StepOutcome(_move(X, F, along, out, lands=True), at.distance, False, False, skipped)
     start = start_of(X, at, rule, step_size)

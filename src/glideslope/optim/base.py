@@ -32,20 +32,20 @@ class BucketList(NamedTuple):
     options: tuple[Any, ...]
     params: list[Tensor]
     buckets: list[Bucket]
-    states: list[Any]
-    """The optimizer's state as last seen, of all parameters in its order: looking each of them up is slow."""
+    seen: list[Any]
+    """The keys and values of the optimizer's state when it was last looked at: looking each of them up is slow."""
 
     def is_current(self, params: list[Tensor], state: dict[Tensor, Any]) -> bool:
         """Whether these are the parameters, and the buckets still write to their state."""
         if len(params) != len(self.params) or not all(map(is_, params, self.params)):
             return False
-        states = list(state.values())
-        if len(states) != len(self.states) or not all(map(is_, states, self.states)):
+        found = [*state, *state.values()]
+        if len(found) != len(self.seen) or not all(map(is_, found, self.seen)):
             for bucket in self.buckets:
                 if not all(map(is_, [state.get(param) for param in bucket.params], bucket.states)):
                     return False
             if not torch.compiler.is_compiling():  # which would compile a second time
-                self.states[:] = states
+                self.seen[:] = found
         return all(bucket.is_current() for bucket in self.buckets)
 
 
@@ -179,7 +179,9 @@ class StiefelOptimizer(torch.optim.Optimizer):
         options, known = (group["foreach"], group["view"]), self._bucket_lists.get(index)
         if known is None or known.options != options or not known.is_current(params, self.state):
             buckets = self._make_buckets(group, params)
-            known = self._bucket_lists[index] = BucketList(options, params, buckets, list(self.state.values()))
+            known = self._bucket_lists[index] = BucketList(
+                options, params, buckets, [*self.state, *self.state.values()]
+            )
         return known.buckets
 
     def _make_buckets(self, group: Group, params: list[Tensor]) -> list[Bucket]:

@@ -110,7 +110,7 @@ class Stack(Bucket):
 
     def __init__(self, params: Sequence[Tensor], view: str, states: Sequence[State]) -> None:
         super().__init__(params, view, states)
-        self.types = {params[0].dtype}
+        self.shape, self.types = params[0].shape, {params[0].dtype}
         self.half = params[0].dtype in HALF_TYPES
         self.entries: dict[str, tuple[Tensor, list[Tensor]]] = {}
         self.scratches: dict[str, Tensor] = {}
@@ -150,7 +150,8 @@ class Stack(Bucket):
             torch._foreach_copy_(self.params, self.pieces)
 
     def is_current(self) -> bool:
-        if {param.dtype for param in self.params} != self.types:
+        # Of parameters that no longer have one shape, torch says so when they are stacked.
+        if self.params[0].shape != self.shape or {param.dtype for param in self.params} != self.types:
             return False
         for name, (_, pieces) in self.entries.items():
             if not all(map(is_, [state.get(name) for state in self.states], pieces)):

@@ -2,9 +2,10 @@
 
 One matrix: the four bare products, the same with the two passes over n x p memory that a safeguarded step cannot do
 without (the norm of its field, and the update), the step, and the optimizer around it take turns in one process;
-medians. Their differences are the parts, but for two things: with more than 128 columns the step computes half of the
-Gram matrix only, and of a tall matrix it computes X^H X and X^H G by blocks of rows. The products are also given as a
-share of what a large square product reaches on the same threads: the roofline.
+medians. So does an optimizer whose step does nothing: torch's own part. Their differences are the parts, but for two
+things: with more than 128 columns the step computes half of the Gram matrix only, and of a tall matrix it computes
+X^H X and X^H G by blocks of rows. The products are also given as a share of what a large square product reaches on the
+same threads: the roofline.
 
 A list of matrices: their products as one batch, the same with gathering parameters and gradients into a stack and
 writing the stack back, the same with the step instead of the products, and the optimizer, which finds out what there is
@@ -31,6 +32,17 @@ SHAPES = [(5000, 100), (5000, 200), (5000, 500), (5000, 1000), (30000, 50)]
 LISTS = [(1000, 3, 3), (1000, 16, 16), (1000, 32, 32), (218, 768, 16)]
 RESULTS = Path(__file__).parents[1] / "results" / "step_parts.json"
 LARGE = 3072
+
+
+class Idle(torch.optim.Optimizer):
+    """Takes steps that do nothing, as fast as torch lets an optimizer."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """Do nothing."""
 
 
 def methods(n, p):
@@ -70,6 +82,7 @@ def methods(n, p):
         "with norm and update": products(True),
         "step": step(),
         "optimizer": optimizer(),
+        "idle optimizer": Idle([torch.nn.Parameter(torch.zeros(1))]).step,
     }
 
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.measure import Point
-from glideslope.formulas.plan import affordable_share
-from glideslope.formulas.rounding import distance_margin, smallest_norm
+from glideslope.formulas.plan import affordable_share, landing_bound, safe_reach
+from glideslope.formulas.rounding import smallest_norm
 from glideslope.formulas.rule import StepRule
-from glideslope.formulas.safeguard import largest_quadratic_step
+from glideslope.formulas.safeguard import pull_of
 
 # Gradients up to this size need no scale.
 LARGEST_SIZE = 1e15
@@ -45,9 +45,9 @@ class Alike(NamedTuple):
         length = self.step_size * longest
         if not length * length < math.inf:
             return False
-        pull = rule.attraction * min(d * (1 - d) for d in (self.nearest, self.farthest))
-        bound: float = largest_quadratic_step(pull - self.drift, max(longest, self.floor), self.reach - self.farthest)
-        return self.step_size <= min(bound, 1 / (2 * rule.attraction))
+        pull = min(pull_of(rule.attraction, d) for d in (self.nearest, self.farthest)) - self.drift
+        bound: float = landing_bound(pull, max(longest, self.floor), self.reach - self.farthest, rule.attraction)
+        return self.step_size <= bound
 
 
 def look_alike(X: Tensor, at: Point, rule: StepRule, step_size: float | Tensor, active: Tensor | None) -> Alike | None:
@@ -73,7 +73,7 @@ def look_alike(X: Tensor, at: Point, rule: StepRule, step_size: float | Tensor, 
             return None
         size = sizes.amax().item()
     nearest, farthest = (extreme.item() for extreme in torch.aminmax(distances))
-    drift, reach = drifts.amax().item(), rule.reach - min(distance_margin(X), rule.safe_radius / 4)
+    drift, reach = drifts.amax().item(), safe_reach(X, rule)
     if not farthest <= reach or not size < LARGEST_SIZE:
         return None
     # The affordable drift is concave in d as well.

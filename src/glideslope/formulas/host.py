@@ -16,7 +16,7 @@ from glideslope.formulas.factored import Factored, add_product_, cancelled_size,
 from glideslope.formulas.field import norm_of_square, slope_and_square, tangent_coefficients
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, newton_schulz_iterations
 from glideslope.formulas.orthogonality import frobenius
-from glideslope.formulas.plan import Plan, admissible_step, plan_step, polar_bound
+from glideslope.formulas.plan import Plan, admissible_step, plan_step, polar_bound, safe_reach
 from glideslope.formulas.rounding import distance_margin, drift_rate, product_precision, smallest_norm
 from glideslope.formulas.rule import StepOutcome, StepRule
 from glideslope.formulas.workspace import LEAST_WORK, Workspace, gram_product, product
@@ -76,7 +76,7 @@ class HostStep:
         # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
         self.rate = 0.0 if square else drift_rate(X, rule.metric)
         self.margin = distance_margin(X)
-        self.reach = rule.reach - min(self.margin, rule.safe_radius / 4)
+        self.reach = safe_reach(X, rule)
         self.floor = smallest_norm(X)
         self.tiny, self.largest = torch.finfo(X.dtype).tiny, torch.finfo(X.dtype).max
         self.rounding = torch.finfo(X.dtype).eps

@@ -14,8 +14,8 @@ from glideslope.formulas.arguments import REAL_TYPE
 from glideslope.formulas.measure import Point
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, recovery_factor, recovery_weights
 from glideslope.formulas.orthogonality import per_matrix, subtract_identity_
-from glideslope.formulas.plan import Plan, admissible_step, plan_step, polar_bound
-from glideslope.formulas.rounding import distance_margin, overflow_free_norm, smallest_norm
+from glideslope.formulas.plan import Plan, admissible_step, plan_step, polar_bound, safe_reach
+from glideslope.formulas.rounding import overflow_free_norm, smallest_norm
 from glideslope.formulas.rule import StepOutcome, StepRule
 from glideslope.formulas.safeguard import is_outside, largest_quartic_step
 
@@ -58,7 +58,7 @@ class Weights(NamedTuple):
 
 def start_of(X: Tensor, at: Point, rule: StepRule, step_size: float | Tensor, *, rows: int | None = None) -> Start:
     """The plan of the step; `rows` is n where X is only a part of it."""
-    reach = rule.reach - min(distance_margin(X, rows=rows), rule.safe_radius / 4)
+    reach = safe_reach(X, rule, rows=rows)
     if isinstance(step_size, Tensor):
         step_size = step_size.to(REAL_TYPE[X.dtype]).clamp(min=0)
     outside = is_outside(at.distance, rule.safe_radius)

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from glideslope.formulas.rounding import distance_margin
 from glideslope.formulas.rule import StepRule
-from glideslope.formulas.safeguard import largest_quadratic_step
+from glideslope.formulas.safeguard import largest_quadratic_step, pull_of
 
 # A tensor with one number per matrix, or a float.
 Number = Any
@@ -39,6 +40,11 @@ def at_least(number: Number, least: float) -> Number:
 def smaller(one: Number, other: Number) -> Number:
     """The smaller of the two."""
     return torch.minimum(one, other) if isinstance(one, Tensor) else min(one, other)
+
+
+def safe_reach(X: Tensor, rule: StepRule, *, rows: int | None = None) -> float:
+    """The distance a step may reach before its normal part, less what rounding may add; `rows` as in `drift_rate`."""
+    return rule.reach - min(distance_margin(X, rows=rows), rule.safe_radius / 4)
 
 
 def plan_step(
@@ -78,7 +84,7 @@ def affordable_share(
         within: Number = step_size.clamp(tiny, longest)
     else:
         within = min(max(step_size, tiny), longest)
-    affordable = rule.attraction / 2 * distance * (1 - distance) + slack / within / 4
+    affordable = pull_of(rule.attraction, distance) / 2 + slack / within / 4
     share = affordable / at_least(drift, tiny)
     return share.clamp(0, 1) if isinstance(share, Tensor) else min(max(share, 0.0), 1.0)
 
@@ -88,9 +94,12 @@ def admissible_step(plan: Plan, distance: Number, field_norm: Number, rule: Step
     slack = reach - distance
     if rule.normal_step != "landing":
         return largest_quadratic_step(-plan.drift, field_norm, slack)
-    pull = plan.attraction * distance * (1 - distance)
-    bound = largest_quadratic_step(pull - plan.drift, field_norm, slack)
-    return smaller(bound, 1 / (2 * plan.attraction))
+    return landing_bound(pull_of(plan.attraction, distance) - plan.drift, field_norm, slack, plan.attraction)
+
+
+def landing_bound(pull: Number, field_norm: Number, slack: Number, attraction: Number) -> Number:
+    """The longest landing step: by the lemma, and at most 1/(2λ)."""
+    return smaller(largest_quadratic_step(pull, field_norm, slack), 1 / (2 * attraction))
 
 
 def polar_bound(plan: Plan, rule: StepRule) -> Number:

@@ -31,9 +31,13 @@ def safeguard_step(distance: Tensor, field_norm: Tensor, *, attraction: float, s
     """
     check_positive(attraction=attraction)
     check_radius(safe_radius)
-    pull = attraction * distance * (1 - distance)
-    root: Tensor = largest_quadratic_step(pull, field_norm, safe_radius - distance)
+    root: Tensor = largest_quadratic_step(pull_of(attraction, distance), field_norm, safe_radius - distance)
     return root.clamp(max=1 / (2 * attraction)).masked_fill(is_outside(distance, safe_radius), 0)
+
+
+def pull_of(attraction: Any, distance: Any) -> Any:
+    """b = λ d (1 - d): to first order a step η along the attraction shortens ‖X^H X - I‖² by at least 4 η b d."""
+    return attraction * distance * (1 - distance)
 
 
 def is_outside(distance: Tensor, safe_radius: float) -> Tensor:

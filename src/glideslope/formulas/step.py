@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from glideslope.formulas.alike import look_alike
+from glideslope.formulas.alike import LARGEST_SIZE, look_alike
 from glideslope.formulas.arguments import HALF_TYPES, check_matrices, check_step_size
 from glideslope.formulas.factored import Factored, add_product_
 from glideslope.formulas.field import tangent_coefficients
@@ -168,7 +168,7 @@ def _is_regular(X: Tensor, at: Point, plan: Plan, outside: Tensor, rule: StepRul
     """Whether, on the host, where it costs nothing to look, no matrix is outside, huge or almost without a share."""
     if type(X) is not Tensor or X.device.type != "cpu" or torch.compiler.is_compiling() or rule.safeguard == "exact":
         return False
-    usual = outside.logical_not() & (at.size < 1e15) & (plan.share * plan.scale > 1e-3)
+    usual = outside.logical_not() & (at.size < LARGEST_SIZE) & (plan.share * plan.scale > 1e-3)
     # A gradient that is not finite is masked in any case, and must not change the rounding of the other matrices.
     return bool((usual | torch.isfinite(at.size).logical_not()).all())
 

@@ -70,7 +70,7 @@ class PeerSGD(torch.optim.Optimizer):
             param.grad.add_(param, alpha=group["weight_decay"])
         wide = param.shape[-2] < param.shape[-1] and self.defect != "forgets wide matrices"
         X, G = (param.mT, param.grad.mT) if wide else (param, param.grad)
-        G = self.estimate(param, G, group)
+        G = self.estimate(param, X, G, group)
         identity = torch.eye(X.shape[-1], dtype=X.dtype, device=None if self.defect == "constants" else X.device)
         Delta = X.mH @ X - identity
         A = (G @ X.mH - X @ G.mH) / 2
@@ -92,7 +92,7 @@ class PeerSGD(torch.optim.Optimizer):
         param.zero_().add_(new)
         return step
 
-    def estimate(self, param, G, group):
+    def estimate(self, param, X, G, group):
         momentum = group["momentum"]
         if not momentum or self.defect == "momentum without effect":
             return G
@@ -106,9 +106,13 @@ class PeerSGD(torch.optim.Optimizer):
         else:
             damped = 0 if self.defect == "dampening without effect" else group["dampening"]
             state["buffer"].mul_(momentum).add_(G, alpha=1 - damped)
+        direction, share = state["buffer"], 1
         if group["nesterov"] and self.defect != "nesterov without effect":
-            return G + momentum * state["buffer"]
-        return state["buffer"]
+            direction, share = G + momentum * state["buffer"], 1 / (1 + momentum)
+        if self.defect != "remembers the normal part":
+            C = X.mH @ direction
+            state["buffer"] = state["buffer"] - share * X @ (C + C.mH) / 2
+        return direction
 
     def bound(self, d, g, group):
         """Eq. (14)."""

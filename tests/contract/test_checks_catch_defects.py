@@ -52,6 +52,7 @@ CAUGHT = [
     ("forgets wide matrices", checks.check_wide_matrices_have_orthonormal_rows),
     ("momentum without effect", partial(momentum_check, literal_step=checks.literal_landing, momentum=0.9)),
     ("first momentum step twice too long", partial(momentum_check, literal_step=checks.literal_landing, momentum=0.9)),
+    ("remembers the normal part", partial(momentum_check, literal_step=checks.literal_landing, momentum=0.9)),
     (
         "dampening without effect",
         partial(momentum_check, literal_step=checks.literal_landing, momentum=0.9, dampening=0.5),

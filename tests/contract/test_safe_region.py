@@ -171,3 +171,21 @@ def test_two_hundred_steps_at_a_large_lr_stay_inside(source):
         optimizer.step()
         worst = max(worst, distances(X).item())
     assert 1e-2 < worst <= 0.3 + rounding(X)
+
+
+@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (6, 3), (2, 6, 3)])
+def test_momentum_of_gradients_near_the_largest_number_never_overflows_the_buffer(shape, options):
+    """Ten gradients in one direction add up to more than float32 holds; later ones of usual size are followed again."""
+    X = torch.nn.Parameter(gs.random_stiefel(*shape[-2:], batch=shape[:-2], generator=seeded()))
+    optimizer = gs.LandingSGD([X], lr=0.1, **options)
+    for _ in range(12):
+        X.grad = torch.full(shape, torch.finfo(X.dtype).max / 20)
+        X.grad[..., ::2, :] *= -1
+        optimizer.step()
+        assert distances(X).max() <= 0.5
+        assert torch.isfinite(optimizer.state[X]["momentum_buffer"]).all()
+    before = optimizer.diagnostics()[0].skipped
+    X.grad = torch.ones(shape)
+    optimizer.step()
+    assert optimizer.diagnostics()[0].skipped == before

@@ -47,9 +47,9 @@ def all_matrices_of_a_step_share_one_all_reduce_of_grams(found):
     tangent = 4 * p**2 * batch + flags
     expected = {
         "sgd": [128, grams, numbers],
-        "momentum": [128, numbers, grams, numbers],
+        "momentum": [128, grams + flags, numbers],
         "exact": [128, grams, numbers, grams],
-        "newton-schulz": [128, numbers, grams, numbers, grams // 2],
+        "newton-schulz": [128, grams + flags, numbers, grams // 2],
         "adam": [128, tangent, numbers, grams, numbers],
         "attached": [128, tangent, 128, grams, numbers],
     }

@@ -30,3 +30,16 @@ def products_of_a_step(name, count):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_number_of_products_does_not_grow_with_the_list(name):
     assert 0 < products_of_a_step(name, 2) == products_of_a_step(name, 40)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize(("n", "p", "products"), [(40, 8, 4), (8, 8, 3)])
+def test_momentum_costs_one_product_more(n, p, products, nesterov):
+    generator = torch.Generator().manual_seed(0)
+    X = torch.nn.Parameter(gs.random_stiefel(n, p, generator=generator))
+    optimizer = gs.LandingSGD([X], lr=0.1, momentum=0.9, nesterov=nesterov)
+    for _ in range(2):
+        X.grad = torch.randn(n, p, generator=generator)
+        with ProductCounter() as counter:
+            optimizer.step()
+        assert counter.multiplications == (products + 1) * n * p * p

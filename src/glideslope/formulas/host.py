@@ -12,8 +12,9 @@ import math
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored, add_product_, cancelled_size, cross_gram
+from glideslope.formulas.factored import Factored, add_product_, cancelled_size
 from glideslope.formulas.field import norm_of_square, slope_and_square, tangent_coefficients
+from glideslope.formulas.measure import cross_of
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, newton_schulz_iterations
 from glideslope.formulas.orthogonality import frobenius
 from glideslope.formulas.plan import Plan, admissible_step, plan_step, polar_bound, safe_reach
@@ -38,6 +39,7 @@ def step_on_host(
     out: Tensor | None,
     workspace: Workspace,
     active: Tensor | None,
+    cross: Tensor | None,
 ) -> StepOutcome | None:
     """The step of one matrix from inside the safe region along a finite gradient; None in any other case."""
     prepared = workspace.prepared
@@ -51,7 +53,7 @@ def step_on_host(
         prepared = workspace.prepared = HostStep(X, rule, square)
     if active is not None and not active:
         return None
-    return prepared.step(X, G, max(float(step_size), 0.0), out)
+    return prepared.step(X, G, max(float(step_size), 0.0), out, cross)
 
 
 class HostStep:
@@ -83,16 +85,18 @@ class HostStep:
         self.by_grams = not self.lands and not square and n >= TALL * p and n * p * p >= LEAST_WORK
         self.H = X.new_empty(p, p) if self.by_grams else self.K
 
-    def step(self, X: Tensor, G: Tensor | Factored, step_size: float, out: Tensor | None) -> StepOutcome | None:
+    def step(
+        self, X: Tensor, G: Tensor | Factored, step_size: float, out: Tensor | None, cross: Tensor | None
+    ) -> StepOutcome | None:
         """The step, or None where it is not for this path."""
         rule, Delta, C = self.rule, self.Delta, self.C
         XH = X.mH
         gram_product(XH if self.square else X, out=Delta)
         self.diagonal.sub_(1)
-        if self.square and isinstance(G, Tensor):
-            torch.mm(G, XH, out=C)
+        if cross is None:
+            cross_of(X, G, square=self.square, out=C)
         else:
-            cross_gram(X, G, out=C)
+            C.copy_(cross)
         distance, size = frobenius(self.pair).tolist()
         drift = size * self.rate
         if isinstance(G, Factored):

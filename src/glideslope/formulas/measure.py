@@ -26,14 +26,24 @@ class Point(NamedTuple):
     square: bool
 
 
-def measure(X: Tensor, G: Tensor | Factored, rule: StepRule, workspace: Workspace) -> Point:
-    """The two p x p products a step begins with, and their norms."""
+def cross_of(X: Tensor, G: Tensor | Factored, *, square: bool, out: Tensor | None = None) -> Tensor:
+    """C = X^H G; in the square form G X^H."""
+    return product(G, X.mH, out=out) if square and isinstance(G, Tensor) else cross_gram(X, G, out=out)
+
+
+def measure(
+    X: Tensor, G: Tensor | Factored, rule: StepRule, workspace: Workspace, cross: Tensor | None = None
+) -> Point:
+    """The two p x p products a step begins with, and their norms; `cross` is the second one where it is known."""
     p = X.shape[-1]
     square = rule.has_square_form(*X.shape[-2:]) and isinstance(G, Tensor)
     pair = workspace.memory("pair", X.unsqueeze(0).expand(2, *X.shape), p, p)
     for_gram, for_cross = (None, None) if pair is None else pair.unbind(0)
     Delta = subtract_identity_(gram_product(X.mH if square else X, out=for_gram))
-    C = product(G, X.mH, out=for_cross) if square and isinstance(G, Tensor) else cross_gram(X, G, out=for_cross)
+    if cross is not None:
+        C = cross if for_cross is None else for_cross.copy_(cross)
+    else:
+        C = cross_of(X, G, square=square, out=for_cross)
     if pair is None:
         distance, size = overflow_free_norm(Delta), overflow_free_norm(C)
     else:

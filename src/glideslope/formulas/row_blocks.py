@@ -38,6 +38,7 @@ def step_of_rows(
     rows: int,
     out: Tensor | None = None,
     active: Tensor | None = None,
+    products: tuple[Tensor, Tensor] | None = None,
 ) -> Summed[StepOutcome]:
     """`take_step` of one block of rows: two sums, of 2 p² numbers and of one, per matrix.
 
@@ -51,9 +52,10 @@ def step_of_rows(
         rows: n, the rows of all blocks.
         out: Where to write the new rows; may be X. Default: new memory.
         active: Which matrices may move, the same in every place; None for all.
+        products: X^H X and X^H G, summed over all blocks, if they are known; the first sum is then left out.
     """
     workspace = Workspace()
-    gram, cross = yield [gram_product(X, out=_empty_gram(X)), cross_product(X, G, out=_empty_gram(X))]
+    gram, cross = (yield row_products(X, G)) if products is None else products
     Delta = subtract_identity_(gram)
     distance, size = overflow_free_norm(Delta), overflow_free_norm(cross)
     at = Point(Delta, cross, distance, size, size * drift_rate(X, rule.metric, rows=rows), square=False)
@@ -75,6 +77,11 @@ def step_of_rows(
     elif out is not None and out is not X:
         moved = out.copy_(moved)
     return length.outcome(moved)
+
+
+def row_products(X: Tensor, G: Tensor) -> list[Tensor]:
+    """The terms of X^H X and X^H G that one block of rows contributes."""
+    return [gram_product(X, out=_empty_gram(X)), cross_product(X, G, out=_empty_gram(X))]
 
 
 def tangent_rows(X: Tensor, G: Tensor, count: Tensor) -> Summed[tuple[Tensor, Tensor]]:

@@ -36,7 +36,7 @@ def safeguard_step(distance: Tensor, field_norm: Tensor, *, attraction: float, s
 
 
 def pull_of(attraction: Any, distance: Any) -> Any:
-    """b = λ d (1 - d): to first order a step η along the attraction shortens ‖X^H X - I‖² by at least 4 η b d."""
+    """The pull b = λ d (1 - d): a step η along the attraction shortens d by 2 η b to first order."""
     return attraction * distance * (1 - distance)
 
 

@@ -82,6 +82,7 @@ def take_step(
     out: Tensor | None = None,
     workspace: Workspace | None = None,
     active: Tensor | None = None,
+    cross: Tensor | None = None,
 ) -> StepOutcome:
     """`landing_step` with its diagnosis, for (n, p) or (batch, n, p) in float32 or wider, under torch.no_grad().
 
@@ -93,13 +94,14 @@ def take_step(
         out: Where to write the new X; may be X. Default: the workspace.
         workspace: Scratch that steps of this shape reuse; allocated when absent.
         active: Which matrices may move, one bool each; the others count as skipped. Default: all.
+        cross: X^H G, or G X^H where the rule has a square form, if the caller knows it.
     """
     workspace = workspace or Workspace()
     if X.ndim == 2 and type(X) is Tensor and X.device.type == "cpu" and not torch.compiler.is_compiling():
-        outcome = step_on_host(X, G, step_size, rule, out, workspace, active)
+        outcome = step_on_host(X, G, step_size, rule, out, workspace, active, cross)
         if outcome is not None:
             return outcome
-    return _step_of_all(X, G, step_size, rule, out, workspace, active)
+    return _step_of_all(X, G, step_size, rule, out, workspace, active, cross)
 
 
 def _step_of_all(
@@ -110,9 +112,10 @@ def _step_of_all(
     out: Tensor | None,
     workspace: Workspace,
     active: Tensor | None,
+    cross: Tensor | None,
 ) -> StepOutcome:
     """The step of every matrix, whatever its case."""
-    at = measure(X, G, rule, workspace)
+    at = measure(X, G, rule, workspace, cross)
     natural = 1.0 if rule.metric == "euclidean" else 0.5  # of the tangent part without a share
     alike = look_alike(X, at, rule, step_size, active)
     F = norms = None

@@ -1,43 +1,117 @@
-"""Gradient sources of the optimizers: heavy-ball momentum and Adam's moments. They know nothing of the manifold.
+"""Gradient estimates of the optimizers: heavy-ball momentum and Adam's moments.
 
-A matrix whose gradient is not finite keeps its moments and is reported as inactive.
+Both remember tangent matrices only: what they accumulate has lost its normal part, G - X sym(X^H G), at the X where the
+gradient was taken. A matrix whose gradient is not finite keeps its moments and is reported as inactive.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import REAL_TYPE
-from glideslope.formulas.field import without_normal_part
+from glideslope.formulas.factored import add_product_
+from glideslope.formulas.field import sym, without_normal_part
 from glideslope.formulas.orthogonality import frobenius, per_matrix
-from glideslope.formulas.rounding import zero_where_not_finite_
+from glideslope.formulas.rounding import overflow_free_norm, zero_where_not_finite_
 from glideslope.optim.bucket import Bucket
 
 
-def heavy_ball(
-    bucket: Bucket, G: Tensor, *, momentum: float, dampening: float, nesterov: bool
-) -> tuple[Tensor, Tensor]:
-    """Momentum of torch.optim.SGD on the Euclidean gradient: the estimate, and which matrices are active."""
-    clean, active = finite_part(bucket, G)
-    return add_momentum(bucket, clean, active, momentum=momentum, dampening=dampening, nesterov=nesterov), active
+class Momentum(NamedTuple):
+    """The options of torch.optim.SGD's momentum."""
+
+    momentum: float
+    dampening: float
+    nesterov: bool
+
+    @property
+    def share(self) -> float:
+        """The part of a direction that goes into the buffer."""
+        return 1 / (1 + self.momentum) if self.nesterov else 1.0
+
+    @classmethod
+    def of(cls, group: dict[str, Any]) -> Momentum:
+        """The options of a group."""
+        return cls(group["momentum"], group["dampening"], group["nesterov"])
 
 
-def add_momentum(
-    bucket: Bucket, clean: Tensor, active: Tensor, *, momentum: float, dampening: float, nesterov: bool
-) -> Tensor:
-    """The estimate of `heavy_ball` from a gradient without what is not finite, which may be written."""
+def momentum_direction(bucket: Bucket, G: Tensor, options: Momentum) -> tuple[Tensor, Tensor]:
+    """The direction D of torch.optim.SGD from the gradient G and the buffer B, and which matrices are active.
+
+    D = m B + G; with dampening m B + (1 - dampening) G after the first step; with Nesterov's momentum
+    G + m (m B + G). The buffer is not changed. A matrix is inactive where D is not finite or close to overflow.
+    """
+    momentum, dampening, nesterov = options
+    memory = bucket.workspace.memory("estimate", G, *G.shape[-2:])
+    direction = torch.empty_like(G) if memory is None else memory
     if not momentum:
-        return clean
-    buffer = bucket.buffer("momentum_buffer")
-    gain = active.to(REAL_TYPE[clean.dtype])
-    decay = 1 - gain * (1 - momentum)
-    if dampening:
+        direction.copy_(G)
+    elif dampening:
         steps = bucket.numbers("steps", torch.int64)
-        gain = torch.where(steps == 0, gain, gain * (1 - dampening))
-        steps.add_(active)
-    buffer.mul_(per_matrix(decay)).addcmul_(clean, per_matrix(gain))
-    return clean.add_(buffer, alpha=momentum) if nesterov else buffer
+        gain = torch.where(steps == 0, 1.0, 1.0 - dampening).to(REAL_TYPE[G.dtype])
+        direction.copy_(bucket.buffer("momentum_buffer")).mul_(momentum).addcmul_(G, per_matrix(gain))
+    elif nesterov:
+        direction.copy_(G).mul_(1 + momentum).add_(bucket.buffer("momentum_buffer"), alpha=momentum**2)
+    else:
+        direction.copy_(G).add_(bucket.buffer("momentum_buffer"), alpha=momentum)
+    return direction, overflow_free_norm(direction) < torch.finfo(G.dtype).max / 8
+
+
+def keep_momentum(bucket: Bucket, direction: Tensor, active: Tensor, options: Momentum) -> None:
+    """Store the buffer B <- m B + G that belongs to a direction, for the active matrices."""
+    if not options.momentum:
+        return
+    if options.dampening:
+        bucket.numbers("steps", torch.int64).add_(active)
+    buffer = bucket.buffer("momentum_buffer")
+    moving = per_matrix(active)
+    if options.nesterov:  # D = (1 + m) G + m² B, so m B + G = B + (D - B) / (1 + m)
+        buffer.copy_(torch.where(moving, torch.lerp(buffer, direction, options.share), buffer))
+    elif torch.compiler.is_compiling():
+        buffer.copy_(torch.where(moving, direction, buffer))
+    else:
+        torch.where(moving, direction, buffer, out=buffer)
+
+
+def keep_tangent_momentum(
+    bucket: Bucket, X: Tensor, direction: Tensor, C: Tensor, active: Tensor, options: Momentum, *, square: bool = False
+) -> None:
+    """`keep_momentum` less the normal part X sym(C), C = X^H D, of the direction at this X. One product.
+
+    A gradient's normal part does not vanish at a constrained solution. A buffer that kept it would hold ten times a
+    large normal matrix, whose tangent part at the next X drives the iterate away. In the square form, with
+    C = D X^H, the normal part is sym(C) X.
+    """
+    keep_momentum(bucket, direction, active, options)
+    weights = torch.where(per_matrix(active), sym(C), 0)
+    left, right = (weights, X) if square else (X, weights)
+    add_product_(bucket.buffer("momentum_buffer"), left, right, alpha=-options.share)
+
+
+def keep_tangent_momentum_of_rows(
+    bucket: Bucket,
+    X: Tensor,
+    direction: Tensor,
+    products: tuple[Tensor, Tensor],
+    active: Tensor,
+    options: Momentum,
+    *,
+    square: bool,
+) -> None:
+    """`keep_tangent_momentum` of some rows, from S = X^H X and C = X^H D over all of them.
+
+    The square form needs all rows of X, so it is written out: sym(D X^H) X = ½ (D S + X C^H).
+    """
+    S, C = (torch.where(per_matrix(active), product, 0) for product in products)
+    if not square:
+        keep_tangent_momentum(bucket, X, direction, C, active, options)
+        return
+    keep_momentum(bucket, direction, active, options)
+    buffer = bucket.buffer("momentum_buffer")
+    add_product_(buffer, direction, S, alpha=-options.share / 2)
+    add_product_(buffer, X, C.mH, alpha=-options.share / 2)
 
 
 def adam_moments(

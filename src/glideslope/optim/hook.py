@@ -14,7 +14,7 @@ from glideslope.formulas.rounding import zero_where_not_finite_
 from glideslope.formulas.row_blocks import Summed, tangent_rows
 from glideslope.optim.base import Group
 from glideslope.optim.bucket import Bucket, Stack
-from glideslope.optim.landing import LandingOptimizer, rule_of, run_in_bundles
+from glideslope.optim.landing import Estimate, LandingOptimizer, RowEstimate, rule_of, run_in_bundles
 from glideslope.optim.ranks import check_fingerprint
 from glideslope.optim.sharded import Sharded
 from glideslope.stiefel.sharding import local_part
@@ -166,19 +166,15 @@ class Landing(LandingOptimizer):
     def _gradients_of(self, params: Sequence[Tensor]) -> list[Tensor | None]:
         return [None if param.grad is None else self._proposed.get(param) for param in params]
 
-    def _estimate(
-        self, bucket: Bucket, X: Tensor, G: Tensor, group: Group
-    ) -> tuple[Tensor, float | Tensor, Tensor | None]:
+    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Estimate:
         if not all(param in self._lent for param in bucket.params):
-            return G, 1.0, None
+            return Estimate(G, 1.0)
         finite = torch.cat([self._lent[param][2].reshape(-1) for param in bucket.params])
-        return G, 1.0, finite if G.ndim == 3 else finite.squeeze(0)
+        return Estimate(G, 1.0, finite if G.ndim == 3 else finite.squeeze(0))
 
-    def _sharded_estimate(
-        self, bucket: Sharded, X: Tensor, G: Tensor, group: Group
-    ) -> Summed[tuple[Tensor, float | Tensor, Tensor | None]]:
+    def _sharded_estimate(self, bucket: Sharded, X: Tensor, G: Tensor, group: Group) -> Summed[RowEstimate]:
         yield from ()
-        return G, 1.0, self._lent[bucket.param][2] if bucket.param in self._lent else None
+        return RowEstimate(G, 1.0, self._lent[bucket.param][2] if bucket.param in self._lent else None)
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         pass

@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from glideslope.formulas.row_blocks import Summed, run_together, squared_norm, step_of_rows, tangent_rows
+from glideslope.formulas.measure import cross_of
+from glideslope.formulas.rounding import zero_where_not_finite_
+from glideslope.formulas.row_blocks import Summed, row_products, run_together, squared_norm, step_of_rows, tangent_rows
 from glideslope.formulas.rule import StepOutcome, StepRule
 from glideslope.formulas.step import take_step
 from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
-from glideslope.optim.estimate import adam_moments, add_momentum, finite_part, heavy_ball, update_moments
+from glideslope.optim.estimate import (
+    Momentum,
+    adam_moments,
+    finite_part,
+    keep_tangent_momentum,
+    keep_tangent_momentum_of_rows,
+    momentum_direction,
+    update_moments,
+)
 from glideslope.optim.free import adamw_step, sgd_step
 from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options, learning_rate
 from glideslope.optim.ranks import bundled, bundles
 from glideslope.optim.sharded import Sharded
 
 LandingOptions = ("attraction", "safe_radius", "metric", "normal_step", "safeguard")
+
+
+class Estimate(NamedTuple):
+    """What a step follows: a gradient estimate, the step size along it, and which matrices may move (None for all)."""
+
+    G: Tensor
+    step_size: float | Tensor
+    active: Tensor | None = None
+    cross: Tensor | None = None
+    """X^H G, or G X^H in the square form, where the estimate needed it already."""
+
+
+class RowEstimate(NamedTuple):
+    """The same of some rows of the matrices."""
+
+    G: Tensor
+    step_size: float | Tensor
+    active: Tensor | None = None
+    products: tuple[Tensor, Tensor] | None = None
+    """X^H X and X^H G over all rows, where the estimate needed them already."""
 
 
 class LandingOptimizer(StiefelOptimizer):
@@ -31,9 +62,10 @@ class LandingOptimizer(StiefelOptimizer):
     def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
         X, G = bucket.points(), bucket.gradients(given)
         G = -G if group["maximize"] else G
-        estimate, step_size, active = self._estimate(bucket, X, G, group)
         rule = bucket.rule = rule_of(group, bucket.rule)
-        count(bucket, take_step(X, estimate, step_size, rule, out=X, workspace=bucket.workspace, active=active))
+        estimate, step_size, active, cross = self._estimate(bucket, X, G, group)
+        memory = bucket.workspace
+        count(bucket, take_step(X, estimate, step_size, rule, out=X, workspace=memory, active=active, cross=cross))
 
     def _step_sharded(self, buckets: list[tuple[Sharded, list[Tensor], Group]]) -> None:
         run_in_bundles([bucket for bucket, _, _ in buckets], lambda _, i: self._sharded_step(*buckets[i]))
@@ -42,24 +74,20 @@ class LandingOptimizer(StiefelOptimizer):
         bucket.begin()
         X, G = bucket.points(), bucket.gradients(given)
         G = -G if group["maximize"] else G
-        estimate, step_size, active = yield from self._sharded_estimate(bucket, X, G, group)
         rule = bucket.rule = rule_of(group, bucket.rule)
-        step = step_of_rows(X, estimate, step_size, rule, rows=bucket.rows, out=X, active=active)
+        estimate, step_size, active, known = yield from self._sharded_estimate(bucket, X, G, group)
+        step = step_of_rows(X, estimate, step_size, rule, rows=bucket.rows, out=X, active=active, products=known)
         count(bucket, (yield from step))
         bucket.write()
         bucket.begin()
 
-    def _sharded_estimate(
-        self, bucket: Sharded, X: Tensor, G: Tensor, group: Group
-    ) -> Summed[tuple[Tensor, float | Tensor, Tensor | None]]:
-        """What `_estimate` does, of the rows of this rank."""
-        raise NotImplementedError
+    @abstractmethod
+    def _sharded_estimate(self, bucket: Sharded, X: Tensor, G: Tensor, group: Group) -> Summed[RowEstimate]:
+        """`_estimate` of the rows of this rank."""
 
-    def _estimate(
-        self, bucket: Bucket, X: Tensor, G: Tensor, group: Group
-    ) -> tuple[Tensor, float | Tensor, Tensor | None]:
-        """The gradient estimate, the step size along it, and which matrices may move."""
-        raise NotImplementedError
+    @abstractmethod
+    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Estimate:
+        """The gradient estimate and how to step along it."""
 
 
 def run_in_bundles(buckets: Sequence[Sharded], step_of: Callable[[Sharded, int], Summed[None]]) -> None:
@@ -103,7 +131,8 @@ class LandingSGD(LandingOptimizer):
     Args:
         params: Parameters, named parameters or groups; tensors of 2 dimensions are matrices, of 3 batches of them.
         lr: Learning rate, a number or a tensor.
-        momentum: Momentum factor of the Euclidean gradient; the update is made tangent anew in every step.
+        momentum: Momentum factor. The buffer loses its normal part in every step: that of a gradient does not
+            vanish at a solution. One product more.
         dampening: Dampening of the momentum.
         weight_decay: L2 penalty of the free parameters.
         nesterov: Nesterov's momentum.
@@ -156,26 +185,27 @@ class LandingSGD(LandingOptimizer):
         check_sgd_options(group)
         rule_of(group)
 
-    def _estimate(
-        self, bucket: Bucket, X: Tensor, G: Tensor, group: Group
-    ) -> tuple[Tensor, float | Tensor, Tensor | None]:
+    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Estimate:
         if not group["momentum"]:
-            return G, learning_rate(group), None
-        estimate, active = heavy_ball(
-            bucket, G, momentum=group["momentum"], dampening=group["dampening"], nesterov=group["nesterov"]
-        )
-        return estimate, learning_rate(group), active
+            return Estimate(G, learning_rate(group))
+        momentum, square = Momentum.of(group), bucket.rule.has_square_form(*X.shape[-2:])
+        direction, active = momentum_direction(bucket, G, momentum)
+        memory = bucket.workspace.memory("cross", X, X.shape[-1], X.shape[-1])
+        cross = cross_of(X, direction, square=square, out=memory)
+        keep_tangent_momentum(bucket, X, direction, cross, active, momentum, square=square)
+        return Estimate(direction, learning_rate(group), active, cross)
 
-    def _sharded_estimate(
-        self, bucket: Sharded, X: Tensor, G: Tensor, group: Group
-    ) -> Summed[tuple[Tensor, float | Tensor, Tensor | None]]:
+    def _sharded_estimate(self, bucket: Sharded, X: Tensor, G: Tensor, group: Group) -> Summed[RowEstimate]:
         if not group["momentum"]:  # sums of what is not finite are not finite either
-            return G, learning_rate(group), None
-        clean, active = finite_part(bucket, G)
-        (inactive,) = yield [active.logical_not().double()]
-        active = inactive == 0
-        options = {name: group[name] for name in ("momentum", "dampening", "nesterov")}
-        return add_momentum(bucket, clean, active, **options), learning_rate(group), active
+            return RowEstimate(G, learning_rate(group))
+        momentum = Momentum.of(group)
+        direction, active = momentum_direction(bucket, G, momentum)
+        zero_where_not_finite_(direction)
+        gram, cross, inactive = yield [*row_products(X, direction), active.logical_not().to(direction.dtype)]
+        active = inactive.real == 0
+        square = bucket.rule.has_square_form(bucket.rows, X.shape[-1])
+        keep_tangent_momentum_of_rows(bucket, X, direction, (gram, cross), active, momentum, square=square)
+        return RowEstimate(direction, learning_rate(group), active, (gram, cross))
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         sgd_step(params, grads, [self.state[param] for param in params], group)
@@ -242,22 +272,18 @@ class LandingAdam(LandingOptimizer):
         check_adam_options(group)
         rule_of(group)
 
-    def _estimate(
-        self, bucket: Bucket, X: Tensor, G: Tensor, group: Group
-    ) -> tuple[Tensor, float | Tensor, Tensor | None]:
+    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Estimate:
         estimate, active = adam_moments(bucket, X, G, betas=group["betas"], eps=group["eps"])
-        return estimate, learning_rate(group) * G.shape[-2] ** 0.5, active
+        return Estimate(estimate, learning_rate(group) * G.shape[-2] ** 0.5, active)
 
-    def _sharded_estimate(
-        self, bucket: Sharded, X: Tensor, G: Tensor, group: Group
-    ) -> Summed[tuple[Tensor, float | Tensor, Tensor | None]]:
+    def _sharded_estimate(self, bucket: Sharded, X: Tensor, G: Tensor, group: Group) -> Summed[RowEstimate]:
         clean, active = finite_part(bucket, G)
         tangent, inactive = yield from tangent_rows(X, clean, active.logical_not().to(clean.dtype))
         (square,) = yield [squared_norm(tangent)]
         square = square.to(clean.real.dtype)
         options = {name: group[name] for name in ("betas", "eps")}
         estimate, active = update_moments(bucket, tangent, inactive == 0, square, bucket.rows, **options)
-        return estimate, learning_rate(group) * bucket.rows**0.5, active
+        return RowEstimate(estimate, learning_rate(group) * bucket.rows**0.5, active)
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         adamw_step(params, grads, [self.state[param] for param in params], group)

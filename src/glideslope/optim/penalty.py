@@ -11,7 +11,7 @@ from glideslope.formulas.arguments import check_positive
 from glideslope.formulas.orthogonality import penalty_gradient, per_matrix
 from glideslope.optim.base import Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
-from glideslope.optim.estimate import heavy_ball
+from glideslope.optim.estimate import Momentum, keep_momentum, momentum_direction
 from glideslope.optim.free import sgd_step
 from glideslope.optim.options import check_learning_rate, check_sgd_options, learning_rate
 
@@ -73,9 +73,9 @@ class PenaltySGD(StiefelOptimizer):
         G = G + group["penalty_weight"] * penalty_gradient(X)
         if group["weight_decay"]:
             G = G + group["weight_decay"] * X
-        estimate, active = heavy_ball(
-            bucket, G, momentum=group["momentum"], dampening=group["dampening"], nesterov=group["nesterov"]
-        )
+        momentum = Momentum.of(group)
+        estimate, active = momentum_direction(bucket, G, momentum)
+        keep_momentum(bucket, estimate, active, momentum)
         moved = X - estimate * learning_rate(group)
         moves = active & torch.isfinite(moved.sum(dim=(-2, -1)))
         bucket.numbers("skipped", torch.int64).add_(moves.logical_not())

@@ -14,7 +14,7 @@ from glideslope.formulas.retraction import RETRACTIONS, retract
 from glideslope.formulas.rounding import zero_where_not_finite_
 from glideslope.optim.base import Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
-from glideslope.optim.estimate import heavy_ball
+from glideslope.optim.estimate import Momentum, keep_tangent_momentum, momentum_direction
 from glideslope.optim.free import sgd_step
 from glideslope.optim.options import check_learning_rate, check_sgd_options, learning_rate
 
@@ -25,12 +25,12 @@ LONGEST_STEP = 20.0
 class RiemannianSGD(StiefelOptimizer):
     r"""Riemannian SGD, eq. (9) and, with the full gradient, (3): X <- R(X, -lr grad f(X)).
 
-    Momentum acts on the Euclidean gradient, as in LandingSGD.
+    Momentum is that of LandingSGD: the buffer holds tangent matrices.
 
     Args:
         params: Parameters, named parameters or groups, as for LandingSGD.
         lr: Learning rate, a number or a tensor.
-        momentum: Momentum factor of the Euclidean gradient; the update is made tangent anew in every step.
+        momentum: Momentum factor. The buffer loses its normal part in every step.
         dampening: Dampening of the momentum.
         weight_decay: L2 penalty of the free parameters; no effect on a constrained matrix.
         nesterov: Nesterov's momentum.
@@ -88,9 +88,10 @@ class RiemannianSGD(StiefelOptimizer):
     def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
         X, G = bucket.points(), bucket.gradients(given)
         G = -G if group["maximize"] else G
-        estimate, active = heavy_ball(
-            bucket, G, momentum=group["momentum"], dampening=group["dampening"], nesterov=group["nesterov"]
-        )
+        momentum = Momentum.of(group)
+        estimate, active = momentum_direction(bucket, G, momentum)
+        if momentum.momentum:
+            keep_tangent_momentum(bucket, X, estimate, X.mH @ estimate, active, momentum)
         Z = riemannian_gradient(X, estimate, metric=group["metric"]) * -learning_rate(group)
         if group["retraction"] in ("cayley", "exponential"):
             length = frobenius(Z)

@@ -189,3 +189,18 @@ def test_momentum_of_gradients_near_the_largest_number_never_overflows_the_buffe
     X.grad = torch.ones(shape)
     optimizer.step()
     assert optimizer.diagnostics()[0].skipped == before
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(torch.float32, 2.0**100), (torch.float64, 2.0**660)])
+@pytest.mark.parametrize("shape", [(6, 3), (2, 5, 5)])
+def test_adam_moves_alike_for_gradients_whose_squares_overflow(shape, dtype, scale):
+    start = gs.random_stiefel(*shape[-2:], batch=shape[:-2], dtype=dtype, generator=seeded())
+    usual, large = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    optimizers = [gs.LandingAdam([X], lr=0.01, eps=0) for X in (usual, large)]
+    for seed in range(3):
+        usual.grad = random_matrix(*shape, dtype=dtype, generator=seeded(seed))
+        large.grad = usual.grad * scale
+        for optimizer in optimizers:
+            optimizer.step()
+    assert (usual - start).norm() > 0.01
+    torch.testing.assert_close(large, usual)

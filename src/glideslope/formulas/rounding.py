@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import REAL_TYPE
-from glideslope.formulas.orthogonality import frobenius
+from glideslope.formulas.orthogonality import frobenius, per_matrix
 
 
 def drift_rate(X: Tensor, metric: str = "canonical", *, rows: int | None = None) -> float:
@@ -57,18 +57,26 @@ def smallest_norm(X: Tensor, *, rows: int | None = None) -> float:
 
 
 def overflow_free_norm(M: Tensor) -> Tensor:
-    """Frobenius norm of each matrix, accumulated in float64 where the device has it and the type is too narrow."""
-    wide = torch.complex128 if M.is_complex() else torch.float64
+    """Frobenius norm of each matrix, for entries up to the largest number of the type."""
+    if not (M.shape[-2] and M.shape[-1]):
+        return frobenius(M)
     if type(M) is not Tensor or M.device.type != "cpu" or torch.compiler.is_compiling():
-        dtype = M.dtype if M.device.type == "mps" else wide
-        norms: Tensor = torch.linalg.vector_norm(M, dim=(-2, -1), dtype=dtype)
+        if M.device.type == "mps" or M.dtype in (torch.float64, torch.complex128):
+            return _scaled_norm(M)
+        wide = torch.complex128 if M.is_complex() else torch.float64
+        norms: Tensor = torch.linalg.vector_norm(M, dim=(-2, -1), dtype=wide)
         return norms.to(REAL_TYPE[M.dtype])
-    # On the host accumulating in float64 means a copy, and a look at the result is free.
     narrow = frobenius(M)
-    if math.isfinite(narrow.sum().item()):
+    if math.isfinite(narrow.sum().item()):  # on the host a look at the result is free
         return narrow
-    exact = torch.linalg.vector_norm(M, dim=(-2, -1), dtype=wide).to(narrow.dtype)
-    return torch.where(torch.isfinite(narrow), narrow, exact)
+    return torch.where(torch.isfinite(narrow), narrow, _scaled_norm(M))
+
+
+def _scaled_norm(M: Tensor) -> Tensor:
+    largest = torch.linalg.vector_norm(M, ord=math.inf, dim=(-2, -1))
+    scale = torch.where((largest > 0) & torch.isfinite(largest), largest, 1)
+    norms: Tensor = torch.linalg.vector_norm(M / per_matrix(scale), dim=(-2, -1))
+    return norms * scale
 
 
 def zero_where_not_finite_(M: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from glideslope.formulas.arguments import REAL_TYPE
 from glideslope.formulas.field import sym, tangent_part
 from glideslope.formulas.length import choose_length, normal_factor, start_of, weights_of_any
 from glideslope.formulas.measure import Point
-from glideslope.formulas.orthogonality import frobenius, per_matrix, subtract_identity_
+from glideslope.formulas.orthogonality import per_matrix, subtract_identity_
 from glideslope.formulas.rounding import drift_rate, overflow_free_norm, zero_where_not_finite_
 from glideslope.formulas.rule import StepOutcome, StepRule
 from glideslope.formulas.step import scaled_field
@@ -98,7 +98,7 @@ def riemannian_rows(X: Tensor, G: Tensor, metric: str) -> Summed[Tensor]:
 
 def squared_norm(M: Tensor) -> Tensor:
     """‖M‖_F² of each matrix in float64, which holds the square of any float32."""
-    return frobenius(M).double().square()
+    return overflow_free_norm(M).double().square()
 
 
 def run_together(

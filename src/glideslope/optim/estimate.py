@@ -14,7 +14,7 @@ from torch import Tensor
 from glideslope.formulas.arguments import REAL_TYPE
 from glideslope.formulas.factored import add_product_
 from glideslope.formulas.field import sym, without_normal_part
-from glideslope.formulas.orthogonality import frobenius, per_matrix
+from glideslope.formulas.orthogonality import per_matrix
 from glideslope.formulas.rounding import overflow_free_norm, zero_where_not_finite_
 from glideslope.optim.bucket import Bucket
 
@@ -124,14 +124,14 @@ def adam_moments(
     """
     clean, active = finite_part(bucket, G)
     clean.copy_(without_normal_part(X, clean))
-    return update_moments(bucket, clean, active, frobenius(clean).square(), G.shape[-2], betas=betas, eps=eps)
+    return update_moments(bucket, clean, active, overflow_free_norm(clean), G.shape[-2], betas=betas, eps=eps)
 
 
 def update_moments(
     bucket: Bucket,
     clean: Tensor,
     active: Tensor,
-    square: Tensor,
+    norm: Tensor,
     n: int,
     *,
     betas: tuple[float, float],
@@ -143,23 +143,24 @@ def update_moments(
         bucket: Whose moments.
         clean: The gradients, or some of their rows.
         active: Which matrices may change.
-        square: ‖clean‖_F² of each matrix, over all of its rows.
+        norm: ‖clean‖_F of each matrix, over all of its rows.
         n: The number of all rows.
         betas: Decay of the moments.
         eps: Added to the root of the second moment.
     """
     real = REAL_TYPE[clean.dtype]
-    mean_square = square / (n * clean.shape[-1])
-    active = active & torch.isfinite(mean_square)
+    size = norm / (n * clean.shape[-1]) ** 0.5
+    active = active & torch.isfinite(size)
     gain = active.to(real)
     steps = bucket.numbers("steps", torch.int64).add_(active)
     first = bucket.buffer("first_moment")
-    second = bucket.numbers("second_moment", real)
+    # Kept as its root, because the square of a large gradient overflows.
+    root = bucket.numbers("root_second_moment", real)
     first.mul_(per_matrix(1 - gain * (1 - betas[0]))).addcmul_(clean, per_matrix(gain * (1 - betas[0])))
-    second.copy_(torch.where(active, second * betas[1] + mean_square * (1 - betas[1]), second))
+    root.copy_(torch.where(active, torch.hypot(root * betas[1] ** 0.5, size * (1 - betas[1]) ** 0.5), root))
     age = steps.clamp(min=1).to(real)
     correction = (1 - betas[1] ** age).sqrt() / (1 - betas[0] ** age)
-    scale = correction / (second.sqrt() + eps * (1 - betas[1] ** age).sqrt()) / n**0.5
+    scale = correction / (root + eps * (1 - betas[1] ** age).sqrt()) / n**0.5
     return clean.copy_(first).mul_(per_matrix(scale)), active
 
 

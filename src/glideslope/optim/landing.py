@@ -280,9 +280,9 @@ class LandingAdam(LandingOptimizer):
         clean, active = finite_part(bucket, G)
         tangent, inactive = yield from tangent_rows(X, clean, active.logical_not().to(clean.dtype))
         (square,) = yield [squared_norm(tangent)]
-        square = square.to(clean.real.dtype)
+        norm = square.sqrt().to(clean.real.dtype)
         options = {name: group[name] for name in ("betas", "eps")}
-        estimate, active = update_moments(bucket, tangent, inactive == 0, square, bucket.rows, **options)
+        estimate, active = update_moments(bucket, tangent, inactive == 0, norm, bucket.rows, **options)
         return RowEstimate(estimate, learning_rate(group) * bucket.rows**0.5, active)
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:

@@ -32,6 +32,13 @@ def exact_distance(X):
     return norm(residual(X.to(WIDE_OF.get(X.dtype, X.dtype))))
 
 
+def region_distance(X, normal_step="landing", safeguard="lemma"):
+    """Distance in the norm of the safe region: Frobenius for the paper's step, spectral for the others, in double."""
+    if normal_step == "landing" and safeguard != "exact":
+        return exact_distance(X)
+    return torch.linalg.matrix_norm(residual(X.to(WIDE_OF.get(X.dtype, X.dtype))), ord=2)
+
+
 def skew_matrix(X, G, metric="canonical"):
     """The n x n skew matrix A with tangent part A X, eq. (5) or its Euclidean counterpart."""
     if metric == "canonical":

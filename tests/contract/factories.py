@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from literal import REAL_OF, exact_distance
+from literal import REAL_OF, exact_distance, region_distance
 
 import glideslope as gs
 from glideslope.stiefel.views import as_matrices
@@ -122,10 +122,13 @@ def master_of(optimizer, param):
 
 
 def distances(param, view="matrix", optimizer=None):
-    """Distances in double precision, of the float32 master where the parameter is in half precision."""
+    """Distances in double precision; with an optimizer, of its master and in the norm of its safe region."""
     point = param.detach() if optimizer is None else master_of(optimizer, param)
-    point = point.float() if point.dtype in HALF else point
-    return exact_distance(as_matrices(point, view)).reshape(-1)
+    point = as_matrices(point.float() if point.dtype in HALF else point, view)
+    if optimizer is None:
+        return exact_distance(point).reshape(-1)
+    group = landing_of(optimizer).param_groups[0]
+    return region_distance(point, group.get("normal_step", "landing"), group.get("safeguard")).reshape(-1)
 
 
 def rounding(param, view="matrix"):

@@ -139,7 +139,7 @@ def test_what_is_admitted_for_all_is_admitted_for_each(distances, sizes, step, a
     norms = torch.stack([torch.linalg.norm(landing_field(x, g, attraction, metric)) for x, g in zip(X, G, strict=True)])
     if alike.admits(norms.max().item(), rule):
         plan = plan_step(at.distance, at.size, at.drift, rule, alike.reach, 10**step, tiny)
-        bound = admissible_step(plan, at.distance, norms / plan.scale, rule, alike.reach) / plan.scale
+        bound = admissible_step(plan, at.distance, norms / plan.scale, alike.reach) / plan.scale
         assert (bound >= 10**step * (1 - 1e-5)).all()
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from literal import exact_distance
+from literal import exact_distance, region_distance
 
 import glideslope as gs
 from glideslope.formulas.field import without_normal_part
@@ -99,7 +99,7 @@ def test_no_step_in_blocks_leaves_the_safe_region(extra, p, more, dtype, inside,
     moved = torch.cat([outcome.X for outcome in outcomes], dim=-2)
     assert torch.isfinite(moved).all()
     rounding = 2 * torch.finfo(dtype).eps * p**0.5
-    assert exact_distance(moved) <= rule.safe_radius + rounding
+    assert region_distance(moved, rule.normal_step, rule.safeguard) <= rule.safe_radius + rounding
     decisions = {(bool(o.shortened), bool(o.recovered), bool(o.skipped)) for o in outcomes}
     assert len(decisions) == 1
 
@@ -115,7 +115,7 @@ def test_gradients_normal_to_the_manifold_are_charged_for_the_rounding_of_their_
             for _ in range(3):
                 outcomes = in_blocks(X, size * X @ (S + S.mT), 1e5, rule, (n // 2,))
                 X = torch.cat([outcome.X for outcome in outcomes], dim=-2)
-                assert exact_distance(X) <= rule.safe_radius + 1e-6
+                assert region_distance(X, rule.normal_step, rule.safeguard) <= rule.safe_radius + 1e-6
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

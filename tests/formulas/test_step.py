@@ -3,7 +3,7 @@
 import literal
 import pytest
 import torch
-from literal import exact_distance, point_at_distance, random_matrix
+from literal import exact_distance, point_at_distance, random_matrix, region_distance
 
 import glideslope as gs
 from glideslope.formulas.normal import largest_eigenvalue_bound, newton_schulz_radius
@@ -88,29 +88,63 @@ def test_the_reach_of_newton_schulz_is_the_root_of_its_cubic(safe_radius):
     assert newton_schulz_radius(0.5) == pytest.approx(0.732, abs=1e-3)
 
 
+@pytest.mark.parametrize("shape", [(9, 4), (60, 4), (3, 9, 4)])
 @pytest.mark.parametrize("normal_step", ["newton-schulz", "polar"])
 @pytest.mark.parametrize("safeguard", ["lemma", "exact"])
-def test_a_guarded_step_goes_as_far_as_its_normal_part_can_mend(normal_step, safeguard, generator):
-    """The safeguarded tangent step ends at the reach of the normal part, not at the safe radius."""
-    X, G = start((9, 4), torch.float64, generator, distance=0.1)
-    T = gs.formulas.riemannian_gradient(X, G)
-    new = gs.formulas.landing_step(X, G, step_size=1e3, normal_step=normal_step, safeguard=safeguard)
-    reach = newton_schulz_radius(0.5) if normal_step == "newton-schulz" else 1.0
-    step = ((reach - 0.1) / (T**2).sum()).sqrt()
-    if safeguard == "exact":
-        low, high = step, 100 * step
-        for _ in range(100):
-            middle = (low + high) / 2
-            low, high = (middle, high) if exact_distance(X - middle * T) <= reach else (low, middle)
-        step = low
-    Y = X - step * T
-    S = Y.mH @ Y
-    if normal_step == "newton-schulz":
-        expected = Y @ (1.5 * torch.eye(4, dtype=torch.float64) - S / 2)
-    else:
+def test_a_shortened_step_goes_as_far_as_its_normal_part_can_mend(shape, normal_step, safeguard, generator):
+    """It ends where a bound of the largest eigenvalue is at the reach, not far from the longest step there is."""
+    X, G = start(shape, torch.float64, generator, distance=0.1)
+    rule = StepRule(normal_step=normal_step, safeguard=safeguard, metric="euclidean")
+    T = gs.formulas.riemannian_gradient(X, G, metric="euclidean")
+    new = take_step(X, G, 1e3, rule)
+    assert torch.as_tensor(new.shortened).all()
+
+    def mended(step):
+        Y = X - step * T
+        if normal_step == "newton-schulz":
+            return Y @ (1.5 * torch.eye(4, dtype=torch.float64) - Y.mH @ Y / 2)
         U, _, Vh = torch.linalg.svd(Y, full_matrices=False)
-        expected = U @ Vh
-    torch.testing.assert_close(new, expected, rtol=1e-6, atol=1e-7)
+        return U @ Vh
+
+    def largest_eigenvalue(step):
+        Y = X - step * T
+        return torch.linalg.eigvalsh(Y.mH @ Y).amax(-1) - 1
+
+    low, high = torch.zeros_like(T[..., :1, :1]), torch.full_like(T[..., :1, :1], 1e3)
+    for _ in range(100):
+        middle = (low + high) / 2
+        inside = (largest_eigenvalue(middle) <= rule.upper_reach)[..., None, None]
+        low, high = torch.where(inside, middle, low), torch.where(inside, high, middle)
+    # Find the step that was taken by the same bisection on how far it went from X.
+    went = torch.linalg.matrix_norm(new.X - X)
+    least, most = torch.zeros_like(low), low * 1.001
+    for _ in range(100):
+        middle = (least + most) / 2
+        short = (torch.linalg.matrix_norm(mended(middle) - X) < went)[..., None, None]
+        least, most = torch.where(short, middle, least), torch.where(short, most, middle)
+    assert (least <= low * (1 + 1e-6)).all()
+    assert (least >= 0.6 * low).all()
+    torch.testing.assert_close(new.X, mended(least), rtol=1e-6, atol=1e-6)
+
+
+def flat_direction(n, p, length):
+    """A tangent direction at [I; 0] all of whose singular values are `length`; its Frobenius norm is p^½ times that."""
+    X, Z = torch.zeros(n, p), torch.zeros(n, p)
+    X[:p], Z[p : 2 * p] = torch.eye(p), length * torch.eye(p)
+    return X, Z
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("normal_step", ["newton-schulz", "polar"])
+def test_a_step_is_not_shortened_for_its_frobenius_norm(normal_step, foreach):
+    """Singular values of 0.8, Frobenius norm 8: the Gram matrix has eigenvalues 1.64, which the normal step mends."""
+    X, G = flat_direction(250, 100, 0.8)
+    X, G = (X[None], G[None]) if foreach else (X, G)
+    outcome = take_step(X, G, 1.0, StepRule(normal_step=normal_step, metric="euclidean"))
+    assert not torch.as_tensor(outcome.shortened).any()
+    assert region_distance(outcome.X, normal_step).max() <= 0.5
+    assert torch.as_tensor(take_step(X, G, 1.5, StepRule(normal_step=normal_step)).shortened).logical_not().all()
+    assert torch.as_tensor(take_step(X, G, 3.0, StepRule(normal_step=normal_step)).shortened).all()
 
 
 @pytest.mark.parametrize("normal_step", NORMAL_STEPS)

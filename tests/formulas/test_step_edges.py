@@ -38,7 +38,7 @@ def test_a_negative_step_size_in_a_tensor_counts_as_zero(normal_step, generator)
     torch.testing.assert_close(backwards, gs.formulas.landing_step(X, G, step_size=0.0, normal_step=normal_step))
 
 
-@pytest.mark.parametrize("safe_radius", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("safe_radius", [0.5, 0.75, 0.9])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_polar_step_is_exact_from_the_boundary_of_any_safe_region(dtype, safe_radius, generator):
     """The smallest singular value there is the root of 1 - ε, which Newton-Schulz iterations raise slowly."""

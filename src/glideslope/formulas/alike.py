@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.measure import Point
-from glideslope.formulas.plan import affordable_share, landing_bound, safe_reach
+from glideslope.formulas.plan import affordable_share, landing_bound, rounding_margin
 from glideslope.formulas.rounding import smallest_norm
 from glideslope.formulas.rule import StepRule
 from glideslope.formulas.safeguard import pull_of
+from glideslope.formulas.workspace import is_on_host
 
 # Gradients up to this size need no scale.
 LARGEST_SIZE = 1e15
@@ -52,9 +53,7 @@ class Alike(NamedTuple):
 
 def look_alike(X: Tensor, at: Point, rule: StepRule, step_size: float | Tensor, active: Tensor | None) -> Alike | None:
     """What the matrices of a batch have in common; None if one that moves needs a look of its own."""
-    if X.ndim != 3 or type(X) is not Tensor or X.device.type != "cpu" or torch.compiler.is_compiling():
-        return None
-    if rule.normal_step != "landing" or rule.safeguard != "lemma" or not X.numel():
+    if X.ndim != 3 or not is_on_host(X) or not rule.lands or rule.safeguard != "lemma" or not X.numel():
         return None
     if isinstance(step_size, Tensor) and step_size.numel() > 1:
         return None
@@ -73,7 +72,7 @@ def look_alike(X: Tensor, at: Point, rule: StepRule, step_size: float | Tensor, 
             return None
         size = sizes.amax().item()
     nearest, farthest = (extreme.item() for extreme in torch.aminmax(distances))
-    drift, reach = drifts.amax().item(), safe_reach(X, rule)
+    drift, reach = drifts.amax().item(), rule.reach - rounding_margin(X, rule)
     if not farthest <= reach or not size < LARGEST_SIZE:
         return None
     # The affordable drift is concave in d as well.

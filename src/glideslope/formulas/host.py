@@ -16,10 +16,11 @@ from glideslope.formulas.factored import Factored, add_product_, cancelled_size
 from glideslope.formulas.field import norm_of_square, slope_and_square, tangent_coefficients
 from glideslope.formulas.measure import cross_of
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, newton_schulz_iterations
-from glideslope.formulas.orthogonality import frobenius
-from glideslope.formulas.plan import Plan, admissible_step, plan_step, polar_bound, safe_reach
-from glideslope.formulas.rounding import distance_margin, drift_rate, product_precision, smallest_norm
+from glideslope.formulas.orthogonality import frobenius, subtract_identity_
+from glideslope.formulas.plan import Plan, admissible_share, admissible_step, plan_step, rounding_margin, trial_step
+from glideslope.formulas.rounding import drift_rate, product_precision, smallest_norm
 from glideslope.formulas.rule import StepOutcome, StepRule
+from glideslope.formulas.spectral import upper_eigenvalue
 from glideslope.formulas.workspace import LEAST_WORK, Workspace, gram_product, product
 
 # With so many times more rows than columns a Gram matrix of G and some p x p products cost less than one of X moved.
@@ -46,7 +47,7 @@ def step_on_host(
     square = isinstance(G, Tensor) and rule.has_square_form(*X.shape)
     key = (X.shape, X.dtype, rule, square, product_precision())
     if not isinstance(prepared, HostStep) or prepared.key != key:
-        if rule.safeguard == "exact" or (rule.safeguard is None and rule.normal_step != "landing"):
+        if (rule.lands and rule.safeguard == "exact") or (rule.safeguard is None and not rule.lands):
             return None
         if not 2 * rule.attraction < torch.finfo(X.dtype).max:  # a number that X's type does not have
             return None
@@ -68,7 +69,7 @@ class HostStep:
     def __init__(self, X: Tensor, rule: StepRule, square: bool) -> None:
         n, p = X.shape
         self.key = (X.shape, X.dtype, rule, square, product_precision())
-        self.rule, self.square, self.lands = rule, square, rule.normal_step == "landing"
+        self.rule, self.square, self.lands = rule, square, rule.lands
         self.pair = X.new_empty(2, p, p)
         self.Delta, self.C = self.pair.unbind(0)
         self.diagonal = self.Delta.diagonal()
@@ -77,8 +78,7 @@ class HostStep:
         self.identity = torch.eye(p, dtype=X.dtype, device=X.device)
         # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
         self.rate = 0.0 if square else drift_rate(X, rule.metric)
-        self.margin = distance_margin(X)
-        self.reach = safe_reach(X, rule)
+        self.margin = rounding_margin(X, rule)
         self.floor = smallest_norm(X)
         self.tiny, self.largest = torch.finfo(X.dtype).tiny, torch.finfo(X.dtype).max
         self.rounding = torch.finfo(X.dtype).eps
@@ -103,7 +103,7 @@ class HostStep:
             drift = float(cancelled_size(G, self.diagonal)) * self.rate
         if not distance <= rule.safe_radius or not size + drift < self.largest:
             return None
-        plan = plan_step(distance, size, drift, rule, self.reach, step_size, self.tiny)
+        plan = plan_step(distance, size, drift, rule, rule.reach - self.margin, step_size, self.tiny)
         if plan.share * 1e3 < 1 / plan.scale:  # the drift of a gradient almost normal to the manifold
             return None
         if self.by_grams and isinstance(G, Tensor):
@@ -113,13 +113,19 @@ class HostStep:
         F = self.field(X, G, plan.share, plan.attraction)
         field_norm = self.field_norm()
         wanted = step_size * plan.scale
-        step = min(wanted, self.bound(plan, distance, field_norm))
+        certain, bound = self.bounds(plan, distance, field_norm)
+        step = min(wanted, bound)
         if not step * field_norm * step * field_norm < self.largest:
             return None
         moved = torch.sub(X, F, alpha=step, out=X if self.lands and out is X else F)
         if not self.lands:
-            factor = self.normal_factor(gram_product(moved, out=Delta), plan, distance, step, field_norm)
-            moved = product(moved, factor, out=out)
+            E = subtract_identity_(gram_product(moved, out=self.K))
+            share = 1.0 if step <= certain else self.share(E)
+            if share < 1:
+                step *= math.sqrt(share)
+                E.lerp_(Delta, 1 - share)
+                moved = torch.lerp(X, moved, math.sqrt(share), out=moved)
+            moved = product(moved, self.normal_factor(E), out=out)
         elif out is not X:
             moved = moved.clone() if out is None else out.copy_(moved)
         return StepOutcome(moved, distance, step < wanted, False, False)
@@ -145,11 +151,16 @@ class HostStep:
         field_norm = norm_of_square(square, (2 * factor * size) ** 2 + spread.diagonal().real.sum().item())
         if not field_norm < self.largest:
             return None
-        step = min(wanted, self.bound(plan, distance, field_norm))
+        certain, bound = self.bounds(plan, distance, field_norm)
+        step = min(wanted, bound)
         if not step**2 * torch.linalg.vector_norm(spread).item() <= LONGEST_TERMS**2 * root:
             return None
-        gram = S.sub_(slope + slope.mH, alpha=step).add_(square, alpha=step**2)
-        normal = self.normal_factor(gram, plan, distance, step, field_norm)
+        E = torch.sub(self.Delta, slope + slope.mH, alpha=step).add_(square, alpha=step**2)
+        share = 1.0 if step <= certain else self.share(E)
+        if share < 1:
+            step *= math.sqrt(share)
+            E = torch.sub(self.Delta, slope + slope.mH, alpha=step).add_(square, alpha=step**2)
+        normal = self.normal_factor(E)
         moved = torch.mm(X, torch.addmm(normal, K, normal, alpha=-step), out=self.F)
         moved.addmm_(G, M @ normal, alpha=-step)
         return StepOutcome(moved.clone() if out is None else out.copy_(moved), distance, step < wanted, False, False)
@@ -160,24 +171,31 @@ class HostStep:
             return frobenius(self.F).item()
         return math.sqrt(torch.vdot(self.entries, self.entries).real.item())
 
-    def bound(self, plan: Plan, distance: float, field_norm: float) -> float:
-        """The longest safe step along the scaled field."""
-        rule = self.rule
+    def bounds(self, plan: Plan, distance: float, field_norm: float) -> tuple[float, float]:
+        """How far a step along the scaled field is certainly safe, and how far it may try to go."""
+        rule, field_norm = self.rule, max(field_norm, self.floor)
         if rule.safeguard is None:
-            return math.inf
-        bound: float = admissible_step(plan, distance, max(field_norm, self.floor), rule, self.reach)
-        return min(bound, polar_bound(plan, rule)) if rule.normal_step == "polar" else bound
+            return math.inf, math.inf
+        if not self.lands:
+            return trial_step(plan, distance, field_norm, self.F.shape[1], rule, self.margin)
+        bound: float = admissible_step(plan, distance, field_norm, rule.reach - self.margin)
+        return bound, bound
 
-    def normal_factor(self, S: Tensor, plan: Plan, distance: float, step: float, field_norm: float) -> Tensor:
-        """What a moved X of Gram matrix S is multiplied with."""
+    def share(self, E: Tensor) -> float:
+        """The share r² of the tangent step's square that the eigenvalues of E = Y^H Y - I after it admit."""
+        reach = self.rule.upper_reach - self.margin
+        before = upper_eigenvalue(self.Delta, 0.5 * reach).item()
+        growth = upper_eigenvalue(E - self.Delta, reach - before, square=True).item()
+        share: float = admissible_share(before, growth, reach)
+        return share
+
+    def normal_factor(self, E: Tensor) -> Tensor:
+        """The factor that a moved X of Gram matrix I + E is multiplied with; E is overwritten."""
         if self.rule.normal_step != "polar":
-            return newton_schulz_factor(S)
-        return self.polar_factor(S, distance + (step * field_norm) ** 2 + 2 * step * plan.drift + self.margin)
-
-    def polar_factor(self, S: Tensor, error: float) -> Tensor:
-        """S^{-1/2} in as many iterations as ‖S - I‖ <= error needs."""
+            return newton_schulz_factor(E.add_(self.identity))
+        error = frobenius(E).item() + self.margin
         iterations = max(1, newton_schulz_iterations(error, self.rounding)) if error < 0.5 else None
-        return inverse_square_root(S, (1 + self.rule.safe_radius) / 2, iterations=iterations)
+        return inverse_square_root(E.add_(self.identity), (1 + self.rule.safe_radius) / 2, iterations=iterations)
 
     def field(self, X: Tensor, G: Tensor | Factored, share: float, attraction: float) -> Tensor:
         """The scaled field in the fewest operations: factors go into the products, not into p x p matrices."""

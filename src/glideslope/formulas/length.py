@@ -14,21 +14,32 @@ from glideslope.formulas.arguments import REAL_TYPE
 from glideslope.formulas.measure import Point
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, recovery_factor, recovery_weights
 from glideslope.formulas.orthogonality import per_matrix, subtract_identity_
-from glideslope.formulas.plan import Plan, admissible_step, plan_step, polar_bound, safe_reach
+from glideslope.formulas.plan import (
+    Plan,
+    admissible_share,
+    admissible_step,
+    landing_bound,
+    plan_step,
+    rounding_margin,
+    trial_step,
+)
 from glideslope.formulas.rounding import overflow_free_norm, smallest_norm
 from glideslope.formulas.rule import StepOutcome, StepRule
-from glideslope.formulas.safeguard import is_outside, largest_quartic_step
+from glideslope.formulas.safeguard import is_outside, largest_quartic_step, pull_of
+from glideslope.formulas.spectral import spectral_bound, upper_eigenvalue
 
 
 class Start(NamedTuple):
     """What is known before the field."""
 
     plan: Plan
+    distance: Tensor
+    """‖X^H X - I‖ in the norm of the safe region, or a bound of it."""
     outside: Tensor
     """Which matrices are outside of the safe region."""
     step_size: float | Tensor
-    reach: float
-    """The distance a step may reach before its normal part, less what rounding may add."""
+    margin: float
+    """How far a step stays from the end of its reach, because of rounding."""
     floor: float
     """The norm of a field below which the squares in it underflow."""
 
@@ -42,10 +53,12 @@ class Length(NamedTuple):
     shortened: Tensor
     recovered: Tensor
     skipped: Tensor
+    certain: Tensor
+    """Up to here a tangent step is known to be safe; a longer one is judged by where it leads."""
 
     def outcome(self, X: Tensor) -> StepOutcome:
         """The outcome, with the new iterates."""
-        return StepOutcome(X, *self[1:])
+        return StepOutcome(X, self.distance, self.shortened, self.recovered, self.skipped)
 
 
 class Weights(NamedTuple):
@@ -58,12 +71,15 @@ class Weights(NamedTuple):
 
 def start_of(X: Tensor, at: Point, rule: StepRule, step_size: float | Tensor, *, rows: int | None = None) -> Start:
     """The plan of the step; `rows` is n where X is only a part of it."""
-    reach = safe_reach(X, rule, rows=rows)
+    margin = rounding_margin(X, rule, rows=rows)
     if isinstance(step_size, Tensor):
         step_size = step_size.to(REAL_TYPE[X.dtype]).clamp(min=0)
-    outside = is_outside(at.distance, rule.safe_radius)
-    plan = plan_step(at.distance, at.size, at.drift, rule, reach, step_size, torch.finfo(X.dtype).tiny)
-    return Start(plan, outside, step_size, reach, smallest_norm(X, rows=rows))
+    distance = at.distance
+    if rule.is_spectral:  # after a Newton-Schulz step Δ is so small that no product is needed to see it
+        distance = spectral_bound(at.Delta, rule.safe_radius, square=rule.lands)
+    outside = is_outside(distance, rule.safe_radius)
+    plan = plan_step(distance, at.size, at.drift, rule, rule.reach - margin, step_size, torch.finfo(X.dtype).tiny)
+    return Start(plan, distance, outside, step_size, margin, smallest_norm(X, rows=rows))
 
 
 def weights_of_any(at: Point, start: Start, rule: StepRule) -> Weights:
@@ -73,7 +89,7 @@ def weights_of_any(at: Point, start: Start, rule: StepRule) -> Weights:
         return Weights(share, None, None)
     # Outside, F is X minus its recovered self: I - (α I - β S) = (1 - α + β) I + β Δ; a step of 1 recovers.
     alpha, beta = recovery_weights(at.Delta, at.distance)
-    on_identity = (1 - alpha + beta).unsqueeze(-1)  # zero inside, where (α, β) = (1.5, 0.5)
+    on_identity = torch.where(start.outside, 1 - alpha + beta, 0.0).unsqueeze(-1)
     return Weights(share, per_matrix(torch.where(start.outside, beta, start.plan.attraction)), on_identity)
 
 
@@ -91,40 +107,93 @@ def choose_length(
         at: X and G in p x p matrices.
         start: What is known before the field.
         field_norm: ‖F‖ of the scaled field.
-        curvature: X^H F and F^H F, for the exact safeguard.
+        curvature: X^H F and F^H F, for the exact safeguard of a landing step.
         rule: The step's options.
         active: Which matrices may move; None for all.
     """
-    plan, outside, lands = start.plan, start.outside, rule.normal_step == "landing"
-    bound: Tensor = admissible_step(plan, at.distance, field_norm, rule, start.reach)
-    if curvature is not None:
-        exact = largest_quartic_step(at.Delta, *curvature, start.reach, at_least=bound)
-        bound = torch.where(field_norm > 1e4 * start.floor, torch.maximum(bound, exact), bound)
-        if lands:  # Beyond 1/(2λ) the attraction alone would overshoot the manifold, inside the region as that may be.
-            bound = torch.minimum(bound, 1 / (2 * plan.attraction))
-    if rule.normal_step == "polar":
-        bound = torch.minimum(bound, polar_bound(plan, rule))
+    plan, outside = start.plan, start.outside
     wanted = start.step_size * plan.scale
+    if not rule.lands:
+        certain, bound = trial_step(plan, start.distance, field_norm, at.Delta.shape[-1], rule, start.margin)
+    elif curvature is not None:
+        certain = bound = exact_bound(at, start, field_norm, *curvature, wanted, rule)
+    else:
+        certain = bound = admissible_step(plan, start.distance, field_norm, rule.reach - start.margin)
     step = wanted if rule.safeguard is None else torch.minimum(wanted, bound)
     shortened = (step < wanted) & outside.logical_not()
-    step = torch.where(outside, 1.0 if lands else 0.0, step)
+    step = torch.where(outside, 1.0 if rule.lands else 0.0, step)
     finite = torch.isfinite((step * field_norm).square() + at.distance)
     finite = finite if active is None else finite & active
     skipped = finite.logical_not()
-    return Length(step.masked_fill(skipped, 0), at.distance, shortened & finite, outside & finite, skipped)
+    step = step.masked_fill(skipped, 0)
+    return Length(step, at.distance, shortened & finite, outside & finite, skipped, certain)
 
 
-def normal_factor(S: Tensor, start: Start, length: Length, rule: StepRule) -> Tensor:
-    """The p x p factor that brings a moved point with Gram matrix S back; the recovery's outside, I where skipped."""
-    Delta, distance = subtract_identity_(S.clone()), length.distance
+def exact_bound(
+    at: Point,
+    start: Start,
+    field_norm: Tensor,
+    slope: Tensor,
+    field_gram: Tensor,
+    wanted: Tensor | float,
+    rule: StepRule,
+) -> Tensor:
+    """The longest landing step for which Δ - 2 η sym(X^H F) + η² F^H F is known to stay in the spectral ball.
+
+    The longest of four: the lemma's; the root of the quartic that ends in the Frobenius ball; the lemma in the spectral
+    norm; and the wanted one, if where it leads is inside. At most 1/(2λ): beyond it the attraction alone overshoots.
+    """
+    plan, reach = start.plan, rule.reach - start.margin
+    bound: Tensor = admissible_step(plan, at.distance, field_norm, reach).masked_fill(at.distance > reach, 0)
+    exact = torch.maximum(bound, largest_quartic_step(at.Delta, slope, field_gram, reach, at_least=bound))
+    spread = upper_eigenvalue(field_gram, 0.0).clamp(min=0).sqrt().clamp(min=start.floor)
+    pull = pull_of(plan.attraction, start.distance) - plan.drift
+    exact = torch.maximum(exact, landing_bound(pull, spread, reach - start.distance, plan.attraction))
+    longest = torch.as_tensor(wanted).clamp(max=1 / (2 * plan.attraction))
+    end = at.Delta - per_matrix(longest) * (slope + slope.mH) + per_matrix(longest.square()) * field_gram
+    inside = spectral_bound(end, reach, square=True) <= reach
+    exact = torch.where(inside, torch.maximum(exact, longest), exact)
+    # Of a field whose squares underflow its Gram matrix says nothing.
+    exact = torch.where(field_norm > 1e4 * start.floor, exact, bound)
+    return torch.minimum(exact, 1 / (2 * plan.attraction))
+
+
+def way_back(S: Tensor, Delta: Tensor, start: Start, length: Length, rule: StepRule) -> tuple[Tensor, Tensor, Length]:
+    """How a tangent step ends: the share of it to keep, the p x p factor of its normal step, and its length.
+
+    Args:
+        S: Gram matrix of X after the tangent step.
+        Delta: X^H X - I before it.
+        start: What is known before the field.
+        length: The length that was tried.
+        rule: The step's options.
+    """
+    E = subtract_identity_(S)
+    share = torch.ones_like(length.step)
+    if rule.safeguard is not None:
+        reach = rule.upper_reach - start.margin
+        before = upper_eigenvalue(Delta, 0.5 * reach)
+        growth = upper_eigenvalue(E - Delta, reach - before, square=True)
+        certain = length.step <= length.certain
+        share = torch.where(certain, 1.0, admissible_share(before, growth, reach)).to(share.dtype)
+        E = torch.lerp(Delta, E, per_matrix(share).to(E.dtype))
+    root = share.sqrt()
+    shortened = length.shortened | ((root < 1) & (start.outside | length.skipped).logical_not())
+    length = length._replace(step=length.step * root, shortened=shortened)
+    return root, normal_factor(E, start, length, rule), length
+
+
+def normal_factor(E: Tensor, start: Start, length: Length, rule: StepRule) -> Tensor:
+    """The p x p factor that mends a moved point with Gram matrix I + E; the recovery's outside, I where skipped."""
+    identity = torch.eye(E.shape[-1], dtype=E.dtype, device=E.device)
     if rule.normal_step == "polar":
-        factor = inverse_square_root(S, (1 + rule.safe_radius) / 2)
+        factor = inverse_square_root(E + identity, (1 + rule.safe_radius) / 2)
     else:
-        factor = newton_schulz_factor(S)
+        factor = newton_schulz_factor(E + identity)
+    beyond, distance = start.outside, length.distance
     # Without a safeguard the moved point itself may be beyond what one normal step can mend.
     if rule.safeguard is None:
-        distance = overflow_free_norm(Delta)
-    beyond = start.outside | (distance > rule.reach)
-    factor = torch.where(per_matrix(beyond), recovery_factor(Delta, distance), factor)
-    identity = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
+        distance = overflow_free_norm(E)
+        beyond = beyond | (distance > rule.reach)
+    factor = torch.where(per_matrix(beyond), recovery_factor(E, distance), factor)
     return torch.where(per_matrix(length.skipped), identity, factor)

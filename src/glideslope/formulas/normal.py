@@ -76,6 +76,14 @@ def newton_schulz_iterations(error: float, rounding: float) -> int:
     return iterations
 
 
+def newton_schulz_reach(safe_radius: float) -> float:
+    """The e in (0, 1] with ¾ e² - ¼ e³ = ε, or 1: eigenvalues of S - I up to e are within ε after a Newton-Schulz step.
+
+    An eigenvalue e becomes -e² (3 - e) / 4. With e = 1 + 2 cos φ the cubic is cos 3φ = 1 - 2 ε.
+    """
+    return min(1.0, 1 + 2 * math.cos((math.acos(1 - 2 * safe_radius) + 4 * math.pi) / 3))
+
+
 def newton_schulz_radius(safe_radius: float) -> float:
     """The e with ¾ e² + ¼ e³ = ε: ‖E‖ <= e before a Newton-Schulz step is inside the safe region after it.
 

@@ -17,6 +17,8 @@ from glideslope.formulas.safeguard import largest_quadratic_step, pull_of
 
 # A tensor with one number per matrix, or a float.
 Number = Any
+# Keeps a division by a drift of zero finite.
+TINY = 1e-30
 
 
 class Plan(NamedTuple):
@@ -38,13 +40,18 @@ def at_least(number: Number, least: float) -> Number:
 
 
 def smaller(one: Number, other: Number) -> Number:
-    """The smaller of the two."""
+    """The smaller of the two, both tensors or both floats."""
     return torch.minimum(one, other) if isinstance(one, Tensor) else min(one, other)
 
 
-def safe_reach(X: Tensor, rule: StepRule, *, rows: int | None = None) -> float:
-    """The distance a step may reach before its normal part, less what rounding may add; `rows` as in `drift_rate`."""
-    return rule.reach - min(distance_margin(X, rows=rows), rule.safe_radius / 4)
+def larger(one: Number, other: Number) -> Number:
+    """The larger of the two, both tensors or both floats."""
+    return torch.maximum(one, other) if isinstance(one, Tensor) else max(one, other)
+
+
+def rounding_margin(X: Tensor, rule: StepRule, *, rows: int | None = None) -> float:
+    """How far a step stays from the end of its reach, because of rounding; `rows` as in `drift_rate`."""
+    return min(distance_margin(X, rows=rows), rule.safe_radius / 4)
 
 
 def plan_step(
@@ -89,17 +96,49 @@ def affordable_share(
     return share.clamp(0, 1) if isinstance(share, Tensor) else min(max(share, 0.0), 1.0)
 
 
-def admissible_step(plan: Plan, distance: Number, field_norm: Number, rule: StepRule, reach: float) -> Number:
-    """The longest step along the scaled field that the lemma admits, drift included; at most σ/(2λ) for landing."""
-    slack = reach - distance
-    if rule.normal_step != "landing":
-        return largest_quadratic_step(-plan.drift, field_norm, slack)
-    return landing_bound(pull_of(plan.attraction, distance) - plan.drift, field_norm, slack, plan.attraction)
+def admissible_step(plan: Plan, distance: Number, field_norm: Number, reach: float) -> Number:
+    """The longest landing step along the scaled field that the lemma admits, drift included; at most σ/(2λ)."""
+    pull = pull_of(plan.attraction, distance) - plan.drift
+    return landing_bound(pull, field_norm, reach - distance, plan.attraction)
 
 
 def landing_bound(pull: Number, field_norm: Number, slack: Number, attraction: Number) -> Number:
     """The longest landing step: by the lemma, and at most 1/(2λ)."""
     return smaller(largest_quadratic_step(pull, field_norm, slack), 1 / (2 * attraction))
+
+
+def trial_step(
+    plan: Plan, distance: Number, field_norm: Number, columns: int, rule: StepRule, margin: float
+) -> tuple[Number, Number]:
+    """Two lengths of a tangent step X - η T that a normal step follows: one known to be safe, and one worth trying.
+
+    Y^H Y - I = Δ + η² T^H T. Up to the first length ‖Δ‖ + η² ‖T‖_F² is within reach, drift included. The second one
+    may be p^½ times as long: beyond it the largest eigenvalue of η² T^H T, at least its mean, is out of reach. Whether
+    and how far to shorten it, `admissible_share` says from the eigenvalues of Y^H Y.
+    """
+    safe = largest_quadratic_step(-plan.drift, field_norm, rule.reach - margin - distance)
+    flat = math.sqrt(columns * rule.upper_reach) / field_norm
+    # A step that is shortened after the trial has a Gram matrix that is known up to its drift. The polar factor is to
+    # be exact, so it gets little of that; the bound is some 200 times what was measured.
+    budget = rule.drift_budget if rule.normal_step == "newton-schulz" else min(rule.drift_budget, 64 * margin)
+    longest = smaller(flat, budget / at_least(plan.drift, TINY))
+    if rule.normal_step == "polar":
+        safe, longest = (smaller(step, polar_bound(plan, rule)) for step in (safe, longest))
+    return safe, larger(safe, longest)
+
+
+def admissible_share(before: Number, growth: Number, reach: Number) -> Number:
+    """The share r² in [0, 1] of a tangent step's square that keeps the largest eigenvalue of Δ + r² (E - Δ) in reach.
+
+    Args:
+        before: Upper bound of the eigenvalues of Δ.
+        growth: Upper bound of those of E - Δ, E = Y^H Y - I.
+        reach: What the largest eigenvalue may be.
+    """
+    if not isinstance(growth, Tensor):
+        return 1.0 if before + growth <= reach else max(reach - before, 0.0) / growth
+    share = ((reach - before).clamp(min=0) / growth).nan_to_num(nan=0.0)
+    return torch.where(before + growth <= reach, 1.0, share)
 
 
 def polar_bound(plan: Plan, rule: StepRule) -> Number:

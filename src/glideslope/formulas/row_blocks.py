@@ -16,12 +16,12 @@ from torch import Tensor
 
 from glideslope.formulas.arguments import REAL_TYPE
 from glideslope.formulas.field import sym, tangent_part
-from glideslope.formulas.length import choose_length, normal_factor, start_of, weights_of_any
+from glideslope.formulas.length import choose_length, start_of, way_back, weights_of_any
 from glideslope.formulas.measure import Point
 from glideslope.formulas.orthogonality import per_matrix, subtract_identity_
 from glideslope.formulas.rounding import drift_rate, overflow_free_norm, zero_where_not_finite_
 from glideslope.formulas.rule import StepOutcome, StepRule
-from glideslope.formulas.step import scaled_field
+from glideslope.formulas.step import keep_share, scaled_field
 from glideslope.formulas.workspace import Workspace, cross_product, gram_product, product
 
 Result = TypeVar("Result")
@@ -42,7 +42,8 @@ def step_of_rows(
 ) -> Summed[StepOutcome]:
     """`take_step` of one block of rows: two sums, of 2 p² numbers and of one, per matrix.
 
-    "newton-schulz" and "polar" sum p² numbers more, the exact safeguard 2 p² more. Every block of rows may be empty.
+    "newton-schulz" and "polar" sum p² numbers more, the exact safeguard of landing 2 p² more. Every block of rows may
+    be empty.
 
     Args:
         X: Rows of the iterates, (block, p) or (batch, block, p).
@@ -62,18 +63,18 @@ def step_of_rows(
     start = start_of(X, at, rule, step_size, rows=rows)
     F = scaled_field(X, G, at, weights_of_any(at, start, rule), rule, workspace)
     terms = [squared_norm(F)]
-    if rule.safeguard == "exact":
+    if rule.lands and rule.safeguard == "exact":
         terms += [X.mH @ F, F.mH @ F]
     square, *curvature = yield terms
     field_norm = square.sqrt().to(REAL_TYPE[X.dtype]).clamp(min=start.floor)
     slope_and_gram = (curvature[0], curvature[1]) if curvature else None
     length = choose_length(at, start, field_norm, slope_and_gram, rule, active)
     zero_where_not_finite_(F)
-    lands = rule.normal_step == "landing"
-    moved = torch.addcmul(X, F, per_matrix(length.step), value=-1, out=X if lands and out is X else F)
-    if not lands:
+    moved = torch.addcmul(X, F, per_matrix(length.step), value=-1, out=X if rule.lands and out is X else F)
+    if not rule.lands:
         (gram,) = yield [product(moved.mH, moved, out=None)]
-        moved = product(moved, normal_factor(gram, start, length, rule), out=out)
+        root, factor, length = way_back(gram, Delta, start, length, rule)
+        moved = product(keep_share(X, moved, root), factor, out=out)
     elif out is not None and out is not X:
         moved = out.copy_(moved)
     return length.outcome(moved)

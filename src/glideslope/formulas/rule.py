@@ -15,7 +15,11 @@ from glideslope.formulas.arguments import (
     check_positive,
     check_radius,
 )
-from glideslope.formulas.normal import newton_schulz_radius
+from glideslope.formulas.normal import newton_schulz_radius, newton_schulz_reach
+
+# Columns of X may be shorter than 1 by this radius. Up to 0.9 the polar factor was exact to ten roundings, float32 and
+# float64; from 0.97 on it loses digits.
+LARGEST_POLAR_RADIUS = 0.9
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,11 @@ class StepRule:
         check_option("metric", self.metric, METRICS)
         check_option("normal_step", self.normal_step, NORMAL_STEPS)
         check_option("safeguard", self.safeguard, SAFEGUARDS)
+        if self.normal_step == "polar" and self.safe_radius > LARGEST_POLAR_RADIUS:
+            raise ValueError(
+                f'normal_step="polar" needs safe_radius <= {LARGEST_POLAR_RADIUS}, because inverse roots of nearly '
+                f'singular matrices lose digits; got {self.safe_radius!r}. Lower it, or use "newton-schulz"'
+            )
 
     @property
     def options(self) -> tuple[float | str | None, ...]:
@@ -41,11 +50,34 @@ class StepRule:
         return (self.attraction, self.safe_radius, self.metric, self.normal_step, self.safeguard)
 
     @property
+    def lands(self) -> bool:
+        """Whether the attraction is part of the field, instead of a normal step after it."""
+        return self.normal_step == "landing"
+
+    @property
+    def is_spectral(self) -> bool:
+        """Whether the safe region is ‖X^H X - I‖_2 <= ε, and not the paper's Frobenius ball."""
+        return not self.lands or self.safeguard == "exact"
+
+    @property
     def reach(self) -> float:
         """The distance a step may reach before its normal part: ε, or what the normal part brings back inside."""
         if self.normal_step == "newton-schulz":
             return newton_schulz_radius(self.safe_radius)
-        return self.safe_radius if self.normal_step == "landing" else 1.0
+        return self.safe_radius if self.lands else 1.0
+
+    @property
+    def upper_reach(self) -> float:
+        """The largest eigenvalue of Y^H Y - I after a tangent step that its normal step mends.
+
+        Newton-Schulz has a tenth of the radius in hand, for `drift_budget`.
+        """
+        return newton_schulz_reach(0.9 * self.safe_radius) if self.normal_step == "newton-schulz" else 1.0
+
+    @property
+    def drift_budget(self) -> float:
+        """How much drift, step times bound, a step that is shortened after its tangent part may have."""
+        return min(self.safe_radius / 16, (self.reach - self.safe_radius) / 8)
 
     def has_square_form(self, n: int, p: int) -> bool:
         """Whether F = (skew(G X^H) + λ (X X^H - I)) X, three products, gives distance and field of a square X."""

@@ -18,13 +18,13 @@ from glideslope.formulas.arguments import HALF_TYPES, check_matrices, check_step
 from glideslope.formulas.factored import Factored, add_product_
 from glideslope.formulas.field import tangent_coefficients
 from glideslope.formulas.host import step_on_host
-from glideslope.formulas.length import Weights, choose_length, normal_factor, start_of, weights_of_any
+from glideslope.formulas.length import Weights, choose_length, start_of, way_back, weights_of_any
 from glideslope.formulas.measure import Point, measure
 from glideslope.formulas.orthogonality import frobenius, per_matrix
 from glideslope.formulas.plan import Plan
 from glideslope.formulas.rounding import zero_where_not_finite_
 from glideslope.formulas.rule import StepOutcome, StepRule
-from glideslope.formulas.workspace import Workspace, product
+from glideslope.formulas.workspace import Workspace, is_on_host, product
 
 
 @torch.no_grad()
@@ -97,7 +97,7 @@ def take_step(
         cross: X^H G, or G X^H where the rule has a square form, if the caller knows it.
     """
     workspace = workspace or Workspace()
-    if X.ndim == 2 and type(X) is Tensor and X.device.type == "cpu" and not torch.compiler.is_compiling():
+    if X.ndim == 2 and is_on_host(X):
         outcome = step_on_host(X, G, step_size, rule, out, workspace, active, cross)
         if outcome is not None:
             return outcome
@@ -129,7 +129,7 @@ def _step_of_all(
             skipped = False if alike.moving is None else alike.moving.logical_not()
             return StepOutcome(_move(X, F, along, out, lands=True), at.distance, False, False, skipped)
     start = start_of(X, at, rule, step_size)
-    plan, lands = start.plan, rule.normal_step == "landing"
+    plan, lands = start.plan, rule.lands
     regular = alike is not None or _is_regular(X, at, plan, start.outside, rule)
     # Where nothing is rare the field is computed in units of its share, which saves passes over p x p matrices.
     unit: Tensor | float = plan.share * natural if regular else 1.0
@@ -142,7 +142,7 @@ def _step_of_all(
         norms = frobenius(F)
     field_norm = (norms * unit).clamp(min=start.floor)
     curvature = None
-    if rule.safeguard == "exact":
+    if lands and rule.safeguard == "exact":
         curvature = (F @ X.mH, F @ F.mH) if at.square else (X.mH @ F, F.mH @ F)
     length = choose_length(at, start, field_norm, curvature, rule, active)
 
@@ -153,8 +153,17 @@ def _step_of_all(
         along = torch.where(length.shortened, along, alike.step_size * natural)
     moved = _move(X, F, per_matrix(along.masked_fill(length.skipped, 0)), out, lands=lands)
     if not lands:
-        moved = product(moved, normal_factor(moved.mH @ moved, start, length, rule), out=out)
+        root, factor, length = way_back(moved.mH @ moved, at.Delta, start, length, rule)
+        moved = product(keep_share(X, moved, root), factor, out=out)
     return length.outcome(moved)
+
+
+def keep_share(X: Tensor, moved: Tensor, root: Tensor) -> Tensor:
+    """X + r (moved - X), in the memory of the moved point; on the host only where something was shortened."""
+    if is_on_host(X) and bool((root == 1).all()):
+        return moved
+    into = None if torch.compiler.is_compiling() else moved
+    return torch.lerp(X, moved, per_matrix(root).to(X.dtype), out=into)
 
 
 def _move(X: Tensor, F: Tensor, along: Tensor, out: Tensor | None, *, lands: bool) -> Tensor:
@@ -169,7 +178,7 @@ def _move(X: Tensor, F: Tensor, along: Tensor, out: Tensor | None, *, lands: boo
 
 def _is_regular(X: Tensor, at: Point, plan: Plan, outside: Tensor, rule: StepRule) -> bool:
     """Whether, on the host, where it costs nothing to look, no matrix is outside, huge or almost without a share."""
-    if type(X) is not Tensor or X.device.type != "cpu" or torch.compiler.is_compiling() or rule.safeguard == "exact":
+    if not is_on_host(X) or rule.safeguard == "exact":
         return False
     usual = outside.logical_not() & (at.size < LARGEST_SIZE) & (plan.share * plan.scale > 1e-3)
     # A gradient that is not finite is masked in any case, and must not change the rounding of the other matrices.
@@ -199,10 +208,6 @@ def scaled_field(
         coefficient.diagonal(dim1=-2, dim2=-1).add_(on_identity)
     if at.square:
         return product(coefficient, X, out=field)
-    if share is None:
-        K_G = at.Delta
-        K_G.diagonal(dim1=-2, dim2=-1).add_(1)
-    else:
-        K_G = torch.mul(at.Delta, share, out=None if torch.compiler.is_compiling() else at.C)
-        K_G.diagonal(dim1=-2, dim2=-1).add_(share.squeeze(-1))
+    K_G = torch.mul(at.Delta, 1.0 if share is None else share, out=workspace.memory("gram", X, p, p))
+    K_G.diagonal(dim1=-2, dim2=-1).add_(1.0 if share is None else share.squeeze(-1))
     return add_product_(product(X, coefficient, out=field), G, K_G)

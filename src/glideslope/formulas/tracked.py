@@ -27,7 +27,7 @@ STEPS_BETWEEN_GRAMS = 32
 
 def pays(G: Factored, X: Tensor, rule: StepRule) -> bool:
     """Whether a step can be tracked, and is cheaper for it: 2 n b² against 2 n p² operations, and p x p products."""
-    plain = rule.normal_step == "landing" and rule.metric == "canonical" and rule.safeguard == "lemma"
+    plain = rule.lands and rule.metric == "canonical" and rule.safeguard == "lemma"
     return plain and X.device.type == "cpu" and 4 * len(G.W) <= 3 * X.shape[1] and 4 * X.shape[1] <= X.shape[0]
 
 
@@ -84,7 +84,7 @@ class TrackedLanding:
         if not math.isfinite(norm):
             return None
         wanted = step_size * plan.scale
-        step = min(wanted, admissible_step(plan, distance, max(norm, 1e-30), rule, reach))
+        step = min(wanted, admissible_step(plan, distance, max(norm, 1e-30), reach))
         after = torch.addmm(self._other, X, torch.sub(self._identity, K, alpha=step), beta=0, out=self._other)
         after.addmm_(G.A.mH, M, alpha=-step)
         self._Delta = Delta.sub_(slope + slope.mH, alpha=step).add_(square + square.mH, alpha=step**2 / 2)

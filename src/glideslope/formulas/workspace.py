@@ -17,6 +17,11 @@ LEAST_WORK = 5_000_000
 LEAST_ROWS, ROWS_PER_COLUMN = 500, 5
 
 
+def is_on_host(X: Tensor) -> bool:
+    """Whether values of X can be read without waiting for a device or breaking a compiled graph."""
+    return type(X) is Tensor and X.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 class Workspace:
     """Scratch of the steps of one shape: allocated by the first step, used again by the next ones.
 

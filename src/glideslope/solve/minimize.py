@@ -79,7 +79,8 @@ def minimize(
         penalty_weight: λ > 0 of method="penalty".
         max_epochs: Passes over the data, counted in gradients of terms.
         max_seconds: Time limit, evaluation for the history not counted.
-        tolerance: Stop when gradient norm and distance are both at most this.
+        tolerance: Stop when the gradient norm is at most this times ‖∇f(X0)‖_F, the norm of the whole Euclidean
+            gradient at the start, and the distance at most this, or what rounding leaves of it (10 eps sqrt(p)).
         record_every: Steps between two records. Default: one pass; for the full gradient one step.
         seed: Of the random start and of the draws.
         callback: Called with every record; a true result stops the run.

@@ -164,11 +164,14 @@ class Run:
             while reason is None:
                 self.X = search.at.X
                 self._save(search)
-                known = (torch.as_tensor(search.at.f, dtype=torch.float64), search.at.G)
+                known = search.known()
                 self.source.terms_used = search.evaluations * self.problem.n_terms
                 reason = self._over() or (None if moved else "stalled")
                 if (self.step % self.watch.record_every == 0 or reason) and self.watch.last_step != self.step:
-                    reason = self._record(known, search.step_size, 0) or reason or self.watch.stalled(search.resolution)
+                    found = self._record(known, search.unscaled_step, 0)
+                    reason = found or reason or self.watch.stalled(search.resolution)
+                if reason == "stalled":
+                    reason = self.watch.settle(self.X, search.steepest * search.unit)
                 if reason is None:
                     moved = self._timed(search.step)
                     self.step += moved
@@ -178,5 +181,5 @@ class Run:
         except KeyboardInterrupt:
             reason = "interrupted"
             self.source.terms_used = search.evaluations * self.problem.n_terms
-        reason = self._last_record(reason, known, search.step_size, 0)
+        reason = self._last_record(reason, known, search.unscaled_step, 0)
         return self.watch.solution(reason, self.source, self.seconds, self.step, 0)

@@ -16,6 +16,7 @@ from glideslope.formulas.rule import StepRule
 from glideslope.solve.checkpoint import Checkpoint
 from glideslope.solve.methods import METHODS, Landing, Method, Penalty, Riemannian
 from glideslope.solve.problem import Problem, as_problem
+from glideslope.solve.recognition import start_in_words
 from glideslope.solve.rows import ColumnRanks
 from glideslope.solve.run import Budget, Run
 from glideslope.solve.search import Search
@@ -86,7 +87,8 @@ def minimize(
         callback: Called with every record; a true result stops the run.
         progress: Show a line of progress on stderr.
         checkpoint: File to write the state of the run to, and to resume from where it exists: the solution is that of
-            a run without a stop. The one before it is kept beside it.
+            a run without a stop. The one before it is kept beside it. A file of other arguments, another X0 or another
+            problem is refused; a problem is recognised by one evaluation next to X0, of a sum by 32 of its terms.
         every: Steps between two checkpoints; one a minute unless given.
 
     Returns:
@@ -151,6 +153,8 @@ def minimize(
         given = {"callback": callback is not None, "max_seconds": max_seconds is not None, "checkpoint": checkpoint}
         description |= {"shape": (ranks.n_columns, X.shape[1]), "ranks": ranks.n_ranks}
         check_arguments(ranks, method, {**description, **called, **given})
+    if checkpoint is not None:
+        description["X0"] = start_in_words(X, X0 is not None)
     saved = checkpoint_of(checkpoint, every, description, ranks)
     run = Run(X, source, watch, Budget(max_epochs, max_seconds), steps_per_pass, saved)
     if step_size == "auto":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from glideslope.solve.checkpoint import Checkpoint
 from glideslope.solve.methods import Method
+from glideslope.solve.recognition import fingerprint, refuse_another_problem
+from glideslope.solve.resume import State
 from glideslope.solve.search import Search
 from glideslope.solve.solution import Solution
 from glideslope.solve.sources import Full, Source
@@ -54,6 +57,8 @@ class Run:
         self.problem = source.problem
         self.seconds = 0.0
         self.step = 0
+        # The fingerprint and the state of the problem before the first step.
+        self.start: tuple[dict[str, float], State] = ({}, {})
 
     def iterate(self, method: Method, step_size_at: Callable[[int], float]) -> Solution:
         """Steps of a method until a reason to stop comes up."""
@@ -106,14 +111,20 @@ class Run:
         """Write a checkpoint where one is due."""
         if self.checkpoint is not None and self.checkpoint.is_due(self.step):
             parts = (self.source, self.watch, self.problem, mover)
-            numbers = {"step": self.step, "seconds": self.seconds, "X": self.X}
+            numbers = {"step": self.step, "seconds": self.seconds, "X": self.X, "start": self.start}
             self.checkpoint.write({**numbers, "parts": [part.state() for part in parts]})
 
     def _resumed(self, mover: Method | Search) -> bool:
         """Take over the checkpoint if there is one."""
-        state = None if self.checkpoint is None else self.checkpoint.resume()
-        if state is None:
+        if self.checkpoint is None:
             return False
+        state = self.checkpoint.resume()
+        if state is None:
+            self.start = (fingerprint(self.problem, self.X), copy.deepcopy(self.problem.state()))
+            return False
+        self.start = state["start"]
+        self.problem.resume(dict(self.start[1]), self.X.device)  # which may have changed f since
+        refuse_another_problem(self.problem, self.X, self.start[0], self.checkpoint.path)
         self.X.copy_(state["X"])
         self.step, self.seconds = state["step"], state["seconds"]
         *parts, last = state["parts"]

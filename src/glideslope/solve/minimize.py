@@ -93,7 +93,8 @@ def minimize(
 
     Returns:
         The best point met, with its value, gradient norm and distance, why the run stopped, what to try next, and
-        the history. Ctrl-C ends a run with stop reason "interrupted" and loses nothing.
+        the history. Ctrl-C ends a run with stop reason "interrupted" and loses nothing; a second one, while the run
+        stops or in a run that follows within 2 seconds, raises KeyboardInterrupt.
     """
     check_option("method", method, METHODS)
     check_option("gradient", gradient, SOURCES)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from glideslope.solve.checkpoint import Checkpoint
+from glideslope.solve.interruption import CtrlC
 from glideslope.solve.methods import Method
 from glideslope.solve.recognition import fingerprint, refuse_another_problem
 from glideslope.solve.resume import State
@@ -57,6 +58,7 @@ class Run:
         self.problem = source.problem
         self.seconds = 0.0
         self.step = 0
+        self.ctrl_c = CtrlC()
         # The fingerprint and the state of the problem before the first step.
         self.start: tuple[dict[str, float], State] = ({}, {})
 
@@ -72,19 +74,21 @@ class Run:
                 used = float(step_size_at(self.step))
                 reason = self._one(method, used)
         except KeyboardInterrupt:
+            self.ctrl_c.caught()
             reason = "interrupted"
-        reason = self._last_record(reason, None, used, method.shortened)
-        return self.watch.solution(reason, self.source, self.seconds, self.step, method.shortened)
+        return self._ended(reason, None, used, method.shortened)
 
-    def _last_record(self, reason: str, known: tuple[Tensor, Tensor] | None, step_size: float, shortened: int) -> str:
-        """Evaluate what came after the last record, which may be better; a second Ctrl-C leaves that out."""
-        if reason not in ("interrupted", "max_epochs", "max_seconds") or self.watch.last_step == self.step:
-            return reason
-        try:
-            found = self._record(known, step_size, shortened)
-        except KeyboardInterrupt:
-            return "interrupted"
-        return reason if reason == "interrupted" or found is None else found
+    def _ended(self, reason: str, known: tuple[Tensor, Tensor] | None, step_size: float, shortened: int) -> Solution:
+        """Evaluate what came after the last record, which may be better, and return the best."""
+        if reason in ("interrupted", "max_epochs", "max_seconds") and self.watch.last_step != self.step:
+            try:
+                found = self._record(known, step_size, shortened)
+                reason = reason if reason == "interrupted" or found is None else found
+            except KeyboardInterrupt:
+                self.ctrl_c.caught()
+                reason = "interrupted"
+        self.ctrl_c.run_ended()
+        return self.watch.solution(reason, self.source, self.seconds, self.step, shortened)
 
     def _one(self, method: Method, step_size: float) -> str | None:
         """Record where it is time, then one step."""
@@ -190,7 +194,7 @@ class Run:
                         self._timed(search.start, search.at.X)
                         self.watch.forget()
         except KeyboardInterrupt:
+            self.ctrl_c.caught()
             reason = "interrupted"
             self.source.terms_used = search.evaluations * self.problem.n_terms
-        reason = self._last_record(reason, known, search.unscaled_step, 0)
-        return self.watch.solution(reason, self.source, self.seconds, self.step, 0)
+        return self._ended(reason, known, search.unscaled_step, 0)

@@ -18,8 +18,7 @@ from glideslope.solve.solution import History, Record, Solution
 from glideslope.solve.sources import Minibatch, Source
 
 ADVICE = {
-    "converged": "The gradient norm, relative to that of the whole gradient at X0, and the distance are within the "
-    "tolerance.",
+    "converged": "Gradient norm, relative to ‖∇f(X0)‖, and distance are within the tolerance.",
     "max_epochs": "The passes allowed are used up. ",
     "max_seconds": "The time allowed is used up. ",
     "callback": "The callback asked to stop.",

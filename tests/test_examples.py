@@ -108,7 +108,7 @@ def test_saga_finds_the_principal_components_where_minibatches_stay_on_a_plateau
     text = run("08_minimize_pca.py")
     assert last_number(text, "gradient norm of minibatch") > 1e-2
     for name in ("saga", "auto"):
-        assert last_number(text, f"gradient norm of {name}") <= 1e-6
+        assert last_number(text, f"gradient norm of {name}") <= 1.6e-6  # 1e-6 times ‖∇f(X0)‖, which is 1.52
         assert last_number(text, f"angle of {name}") < 1e-5
         assert last_number(text, f"distance of {name}") < 1e-9
 

@@ -39,6 +39,7 @@ def minimized(folder, ways):
     start = distribute_tensor(X0, over, [Shard(0)], src_data_rank=None)
     found["start"] = whole(gs.minimize(PROBLEMS["pca"](spread), start, step_size=0.05, max_epochs=4).X)
     found["stopped"] = resumed(lambda: PROBLEMS["pca"](spread), folder)
+    found["another problem"] = refused(lambda data: gs.problems.PCA(spread(data), 3), DATA, start, folder)
     odd = dist.get_rank() == dist.get_world_size() - 1
     bad = DATA.clone()
     bad[3, -1] = float("inf")
@@ -54,6 +55,22 @@ def minimized(folder, ways):
         "plain": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), X0)),
     }
     return found
+
+
+def refused(make, data, start, folder):
+    """What a checkpoint says of other data, of which only the last rank has some, and of another X0, likewise."""
+    options = {"step_size": 0.05, "max_epochs": 4, "checkpoint": folder / f"own{dist.get_world_size()}", "every": 2}
+    first = gs.minimize(make(data), start, **options)
+    other = data.clone()
+    other[:, -1] *= 2
+    moved = whole(start)
+    moved[-1] = -moved[-1]
+    moved = distribute_tensor(moved, start.device_mesh, [Shard(0)], src_data_rank=None)
+    return (
+        message_of(lambda: gs.minimize(make(other), start, **options)),
+        message_of(lambda: gs.minimize(make(data), moved, **options)),
+        torch.equal(whole(gs.minimize(make(data), start, **options).X), whole(first.X)),
+    )
 
 
 def resumed(make, folder):

@@ -42,6 +42,10 @@ def test_minimize_with_rows_on_ranks_finds_what_one_rank_finds(ranks, ways, tmp_
         uninterrupted, again, damaged = result["stopped"]
         assert torch.equal(uninterrupted, again)
         assert f"run{ranks}.0-of-{ranks}' cannot be read" in damaged
+        other_data, other_start, same = result["another problem"]
+        assert f"own{ranks}.{rank}-of-{ranks}' is of another problem: the value of f next to X0 was" in other_data
+        assert "is of a run with X0='SHA-256" in other_start
+        assert same
         messages = result["messages"]
         assert f"seed is 0 on rank 0 and 1 on rank {ranks - 1} of the group" in messages["seed"]
         assert f"the shape of X is (23, 3) on rank 0 and (23, 4) on rank {ranks - 1}" in messages["shape"]

@@ -136,7 +136,6 @@ def test_parameters_elsewhere_in_the_function_do_no_harm():
     solution = gs.minimize(lambda X: (weight[:, None] * torch.arange(6)[:, None] * X**2).sum(), stiefel(6, 2))
     assert solution.value == pytest.approx(1.0)
     assert weight.grad is None
-    assert gs.minimize(lambda X: weight.sum(), stiefel(6, 2)).stop_reason == "converged"  # constant in X
 
 
 def test_a_start_of_a_square_problem_stays_in_its_component():

@@ -8,6 +8,8 @@ from literal import exact_distance, point_at_distance
 from solve.sums import draw, ica, linear, pca, procrustes, stiefel
 
 import glideslope as gs
+from glideslope.solve.minimize import first_iterate
+from glideslope.solve.problem import as_problem
 from glideslope.solve.search import Search, land
 
 
@@ -18,6 +20,12 @@ def brockett(n=20, p=4, dtype=torch.float64):
     weights = torch.arange(1, p + 1, dtype=A.real.dtype)
     best = float((torch.linalg.eigvalsh(A)[:p] * weights.flip(0)).sum())
     return (lambda X: ((X.conj() * (A @ X)).real.sum(0) * weights).sum()), stiefel(n, p, dtype=dtype), best
+
+
+def size_at_start(problem, X0):
+    """‖∇f(X0)‖, which the tolerance is relative to."""
+    problem = as_problem(problem)
+    return float(problem.gradient(first_iterate(problem, X0, seed=0)).norm())
 
 
 def isometric_procrustes(dtype=torch.float64):
@@ -35,7 +43,7 @@ def test_it_reaches_the_known_optimum_without_tuning(method, metric, dtype):
     for problem, start, value in cases:
         solution = gs.minimize(problem, start, method=method, metric=metric)
         assert solution.stop_reason == "converged"
-        assert solution.gradient_norm <= 1e-6
+        assert solution.gradient_norm <= 1.000001e-6 * size_at_start(problem, start)
         assert solution.distance <= 1e-6
         assert solution.value == pytest.approx(value, rel=1e-9, abs=1e-9)
         assert solution.n_passes < 400
@@ -58,8 +66,8 @@ def test_the_penalty_method_solves_procrustes_pca_and_brockett():
         solution = gs.minimize(problem, start, method="penalty", penalty_weight=50.0, max_epochs=3000)
         assert solution.converged
         X = solution.X
-        G = gs.solve.problem.as_problem(problem).gradient(X) + 50 * gs.formulas.penalty_gradient(X)
-        assert G.norm() <= 1e-6
+        G = as_problem(problem).gradient(X) + 50 * gs.formulas.penalty_gradient(X)
+        assert G.norm() <= 1.000001e-6 * size_at_start(problem, start)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
@@ -74,15 +82,8 @@ def test_in_single_precision_it_ends_converged_or_stalled_near_the_optimum(toler
         assert solution.stop_reason == ("converged" if tolerance == 1e-3 else solution.stop_reason)
         assert solution.stop_reason in ("converged", "stalled")
         assert solution.n_steps < 3000
-        assert solution.gradient_norm < 1e-2
+        assert solution.gradient_norm < max(tolerance, 1e-4) * size_at_start(problem, start)
         assert value is None or solution.value == pytest.approx(value, rel=1e-4)
-
-
-def test_a_constant_function_converges_at_once():
-    for function in (lambda X: torch.zeros(()), lambda X: (X * 0).sum(), lambda X: torch.tensor(3.0)):
-        solution = gs.minimize(function, stiefel(6, 2))
-        assert (solution.stop_reason, solution.n_steps, solution.gradient_norm) == ("converged", 0, 0.0)
-        assert torch.equal(solution.X, stiefel(6, 2))
 
 
 def test_a_start_at_the_optimum_converges_at_once():
@@ -107,7 +108,7 @@ def test_where_the_function_is_not_finite_beyond_some_radius_the_step_is_taken_b
     first = Search(gs.problems.Function(function), X0, method=method, metric="canonical", safe_radius=0.5,
                    retraction="qr", penalty_weight=weight.get("penalty_weight"))  # fmt: skip
     first.start(X0)
-    first.step_size = 1.0
+    first.step_size = 1.0 * first.unit
     assert first.step()
     assert any(calls)
     assert np.isfinite(first.at.value)

@@ -28,6 +28,8 @@ def with_reference(data, start, *, mixing=None, witness=None):
     """The loss is measured from the minimum that the automatic search finds from the best start known."""
     problem = gs.problems.ICA(data)
     solution = gs.minimize(problem, start, tolerance=1e-10, max_epochs=2000)
+    if solution.stop_reason == "interrupted":
+        raise KeyboardInterrupt
     return Mixture(data, mixing, witness, solution.value)
 
 
@@ -177,5 +179,7 @@ class Minimizer(Solver):
             callback=record,
             **self.options,
         )
+        if solution.stop_reason == "interrupted":
+            raise KeyboardInterrupt  # which `minimize` turned into a result: Benchopt would keep it as finished
         if solution.stop_reason == "diverged":
             self.observe(callback, None, solution.n_passes, solution.seconds, "diverged")

@@ -137,5 +137,7 @@ class Minimizer(Solver):
             callback=lambda record: not self.observe(callback, problem.iterate, record.passes, record.seconds),
             **self.options,
         )
+        if solution.stop_reason == "interrupted":
+            raise KeyboardInterrupt  # which `minimize` turned into a result: Benchopt would keep it as finished
         if solution.stop_reason == "diverged":
             self.observe(callback, None, solution.n_passes, solution.seconds, "diverged")

@@ -13,7 +13,7 @@ from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.merit import merit, merit_of
 from glideslope.formulas.normal import inverse_square_root
 from glideslope.formulas.orthogonality import distance, frobenius, subtract_identity_
-from glideslope.formulas.row_blocks import Summed, riemannian_rows, run_together, squared_norm, step_of_rows
+from glideslope.formulas.row_blocks import Summed, riemannian_rows, run_together, step_of_rows
 from glideslope.formulas.rule import StepOutcome, StepRule
 from glideslope.formulas.step import take_step
 from glideslope.formulas.workspace import Workspace
@@ -21,10 +21,20 @@ from glideslope.stiefel.points import project
 from glideslope.stiefel.sharding import Groups, summed
 
 Result = TypeVar("Result")
+
 # Random rows are drawn in blocks of so many, each from its own seed: they do not depend on the number of ranks.
 ROWS_PER_SEED = 1024
 # Rows that are converted to float64 at a time.
 BLOCK_ROWS = 1024
+
+
+def scaled_norm(M: Tensor) -> float:
+    """‖M‖_F, also where the squares of its entries overflow or vanish in its type."""
+    norm, limits = float(frobenius(M)), torch.finfo(M.dtype)
+    if math.sqrt(limits.tiny) / limits.eps < norm < math.inf or M.numel() == 0:
+        return norm
+    largest = float(M.abs().max())
+    return largest * float(frobenius(M / largest)) if 0 < largest < math.inf else largest
 
 
 class Whole:
@@ -48,7 +58,7 @@ class Whole:
 
     def norm(self, M: Tensor) -> float:
         """‖M‖_F."""
-        return float(frobenius(M))
+        return scaled_norm(M)
 
     def inner(self, left: Tensor, right: Tensor) -> float:
         """Re<left, right>."""
@@ -125,8 +135,11 @@ class InRows(Whole):
         return self.run(riemannian_rows(X, G, metric))
 
     def norm(self, M: Tensor) -> float:
-        """‖M‖_F."""
-        return math.sqrt(float(summed([squared_norm(M)], self.groups)[0]))
+        """‖M‖_F, from the norms of all ranks: their squares might overflow."""
+        (group,) = self.groups
+        norms = torch.zeros(torch.distributed.get_world_size(group), dtype=torch.float64, device=M.device)
+        norms[torch.distributed.get_rank(group)] = scaled_norm(M)
+        return math.hypot(*self.total(norms).tolist())
 
     def inner(self, left: Tensor, right: Tensor) -> float:
         """Re<left, right>."""

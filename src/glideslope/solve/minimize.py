@@ -16,6 +16,7 @@ from glideslope.formulas.rule import StepRule
 from glideslope.solve.checkpoint import Checkpoint
 from glideslope.solve.methods import METHODS, Landing, Method, Penalty, Riemannian
 from glideslope.solve.problem import Problem, as_problem
+from glideslope.solve.recognition import start_in_words
 from glideslope.solve.rows import ColumnRanks
 from glideslope.solve.run import Budget, Run
 from glideslope.solve.search import Search
@@ -79,18 +80,21 @@ def minimize(
         penalty_weight: λ > 0 of method="penalty".
         max_epochs: Passes over the data, counted in gradients of terms.
         max_seconds: Time limit, evaluation for the history not counted.
-        tolerance: Stop when gradient norm and distance are both at most this.
+        tolerance: Stop when the gradient norm is at most this times ‖∇f(X0)‖_F, the norm of the whole Euclidean
+            gradient at the start, and the distance at most this, or what rounding leaves of it (10 eps sqrt(p)).
         record_every: Steps between two records. Default: one pass; for the full gradient one step.
         seed: Of the random start and of the draws.
         callback: Called with every record; a true result stops the run.
         progress: Show a line of progress on stderr.
         checkpoint: File to write the state of the run to, and to resume from where it exists: the solution is that of
-            a run without a stop. The one before it is kept beside it.
+            a run without a stop. The one before it is kept beside it. A file of other arguments, another X0 or another
+            problem is refused; a problem is recognised by one evaluation next to X0, of a sum by 32 of its terms.
         every: Steps between two checkpoints; one a minute unless given.
 
     Returns:
         The best point met, with its value, gradient norm and distance, why the run stopped, what to try next, and
-        the history. Ctrl-C ends a run with stop reason "interrupted" and loses nothing.
+        the history. Ctrl-C ends a run with stop reason "interrupted" and loses nothing; a second one, while the run
+        stops or in a run that follows within 2 seconds, raises KeyboardInterrupt.
     """
     check_option("method", method, METHODS)
     check_option("gradient", gradient, SOURCES)
@@ -150,6 +154,8 @@ def minimize(
         given = {"callback": callback is not None, "max_seconds": max_seconds is not None, "checkpoint": checkpoint}
         description |= {"shape": (ranks.n_columns, X.shape[1]), "ranks": ranks.n_ranks}
         check_arguments(ranks, method, {**description, **called, **given})
+    if checkpoint is not None:
+        description["X0"] = start_in_words(X, X0 is not None)
     saved = checkpoint_of(checkpoint, every, description, ranks)
     run = Run(X, source, watch, Budget(max_epochs, max_seconds), steps_per_pass, saved)
     if step_size == "auto":

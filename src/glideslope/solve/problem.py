@@ -90,10 +90,18 @@ class Function(Problem):
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         self.function = function
+        self._depends_on_X = False
+
+    def begin(self) -> None:
+        """Whether the function depends on X is to be seen again."""
+        self._depends_on_X = False
 
     def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """f(X) and its gradient."""
-        return differentiate(self.function, X)
+        """f(X) and its gradient; a ValueError if the function never depended on X."""
+        value, G = differentiate(self.function, X)
+        self._depends_on_X = self._depends_on_X or G is not None
+        refuse_constant(self._depends_on_X)
+        return value, torch.zeros_like(X) if G is None else G
 
     def value(self, X: Tensor) -> Tensor:
         """f(X) without a gradient."""
@@ -124,15 +132,23 @@ class FiniteSum(Problem):
         if isinstance(n_terms, bool) or not isinstance(n_terms, int) or n_terms < 1:
             raise ValueError(f"n_terms must be a whole number >= 1; got {n_terms!r}")
         self.function, self.n_terms, self.shape, self.dtype, self.chunk = function, n_terms, shape, dtype, chunk
+        self._depends_on_X = False
+
+    def begin(self) -> None:
+        """Whether any term depends on X is to be seen again."""
+        self._depends_on_X = False
 
     def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """f(X) and its gradient, a chunk of terms at a time."""
+        """f(X) and its gradient, a chunk of terms at a time; a ValueError if no term ever depended on X."""
         value, G = torch.zeros((), device=X.device), torch.zeros_like(X)
         for index in torch.split(torch.arange(self.n_terms, device=X.device), self.chunk):
             part, gradient = differentiate(functools.partial(self._mean, index), X)
             share = len(index) / self.n_terms
             value = value + share * part
-            G.add_(gradient, alpha=share)
+            if gradient is not None:
+                self._depends_on_X = True
+                G.add_(gradient, alpha=share)
+        refuse_constant(self._depends_on_X)
         return value, G
 
     def _mean(self, index: Tensor, X: Tensor) -> Tensor:
@@ -142,7 +158,8 @@ class FiniteSum(Problem):
         """Gradient of the mean of the terms of an index."""
         if isinstance(index, slice):
             index = torch.arange(self.n_terms, device=X.device)[index]
-        return differentiate(functools.partial(self._mean, index), X)[1]
+        G = differentiate(functools.partial(self._mean, index), X)[1]
+        return torch.zeros_like(X) if G is None else G
 
 
 class RowSum(Problem):
@@ -237,8 +254,11 @@ class RowSum(Problem):
         return total / self.n_terms, self.weigh(G.div_(self.n_terms))
 
 
-def differentiate(function: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Tensor, Tensor]:
-    """Value and gradient of a torch function; writes neither X.grad nor X.requires_grad."""
+def differentiate(function: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Value and gradient of a torch function, None where autograd finds no way from the value back to X.
+
+    Writes neither X.grad nor X.requires_grad.
+    """
     with torch.inference_mode(False), torch.enable_grad():
         point = X.detach().clone().requires_grad_()
         value = function(point)
@@ -246,9 +266,18 @@ def differentiate(function: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Tens
             got = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(f"the function must return a real tensor of shape (); got {got}")
         if not value.requires_grad:
-            return value, torch.zeros_like(point, requires_grad=False)
-        (G,) = torch.autograd.grad(value, point, materialize_grads=True)
+            return value, None
+        (G,) = torch.autograd.grad(value, point, allow_unused=True)
     return value.detach(), G
+
+
+def refuse_constant(depends_on_X: bool) -> None:
+    """Raise a ValueError for a function whose result has no gradient with respect to X."""
+    if not depends_on_X:
+        raise ValueError(
+            "the function's result does not depend on X by automatic differentiation. Compute it from X by torch "
+            "operations, without .detach(), .item(), NumPy or integers"
+        )
 
 
 def as_problem(problem: Any) -> Problem:

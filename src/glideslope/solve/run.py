@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,10 @@ import torch
 from torch import Tensor
 
 from glideslope.solve.checkpoint import Checkpoint
+from glideslope.solve.interruption import CtrlC
 from glideslope.solve.methods import Method
+from glideslope.solve.recognition import fingerprint, refuse_another_problem
+from glideslope.solve.resume import State
 from glideslope.solve.search import Search
 from glideslope.solve.solution import Solution
 from glideslope.solve.sources import Full, Source
@@ -54,6 +58,9 @@ class Run:
         self.problem = source.problem
         self.seconds = 0.0
         self.step = 0
+        self.ctrl_c = CtrlC()
+        # The fingerprint and the state of the problem before the first step.
+        self.start: tuple[dict[str, float], State] = ({}, {})
 
     def iterate(self, method: Method, step_size_at: Callable[[int], float]) -> Solution:
         """Steps of a method until a reason to stop comes up."""
@@ -67,19 +74,21 @@ class Run:
                 used = float(step_size_at(self.step))
                 reason = self._one(method, used)
         except KeyboardInterrupt:
+            self.ctrl_c.caught()
             reason = "interrupted"
-        reason = self._last_record(reason, None, used, method.shortened)
-        return self.watch.solution(reason, self.source, self.seconds, self.step, method.shortened)
+        return self._ended(reason, None, used, method.shortened)
 
-    def _last_record(self, reason: str, known: tuple[Tensor, Tensor] | None, step_size: float, shortened: int) -> str:
-        """Evaluate what came after the last record, which may be better; a second Ctrl-C leaves that out."""
-        if reason not in ("interrupted", "max_epochs", "max_seconds") or self.watch.last_step == self.step:
-            return reason
-        try:
-            found = self._record(known, step_size, shortened)
-        except KeyboardInterrupt:
-            return "interrupted"
-        return reason if reason == "interrupted" or found is None else found
+    def _ended(self, reason: str, known: tuple[Tensor, Tensor] | None, step_size: float, shortened: int) -> Solution:
+        """Evaluate what came after the last record, which may be better, and return the best."""
+        if reason in ("interrupted", "max_epochs", "max_seconds") and self.watch.last_step != self.step:
+            try:
+                found = self._record(known, step_size, shortened)
+                reason = reason if reason == "interrupted" or found is None else found
+            except KeyboardInterrupt:
+                self.ctrl_c.caught()
+                reason = "interrupted"
+        self.ctrl_c.run_ended()
+        return self.watch.solution(reason, self.source, self.seconds, self.step, shortened)
 
     def _one(self, method: Method, step_size: float) -> str | None:
         """Record where it is time, then one step."""
@@ -106,14 +115,20 @@ class Run:
         """Write a checkpoint where one is due."""
         if self.checkpoint is not None and self.checkpoint.is_due(self.step):
             parts = (self.source, self.watch, self.problem, mover)
-            numbers = {"step": self.step, "seconds": self.seconds, "X": self.X}
+            numbers = {"step": self.step, "seconds": self.seconds, "X": self.X, "start": self.start}
             self.checkpoint.write({**numbers, "parts": [part.state() for part in parts]})
 
     def _resumed(self, mover: Method | Search) -> bool:
         """Take over the checkpoint if there is one."""
-        state = None if self.checkpoint is None else self.checkpoint.resume()
-        if state is None:
+        if self.checkpoint is None:
             return False
+        state = self.checkpoint.resume()
+        if state is None:
+            self.start = (fingerprint(self.problem, self.X), copy.deepcopy(self.problem.state()))
+            return False
+        self.start = state["start"]
+        self.problem.resume(dict(self.start[1]), self.X.device)  # which may have changed f since
+        refuse_another_problem(self.problem, self.X, self.start[0], self.checkpoint.path)
         self.X.copy_(state["X"])
         self.step, self.seconds = state["step"], state["seconds"]
         *parts, last = state["parts"]
@@ -164,11 +179,14 @@ class Run:
             while reason is None:
                 self.X = search.at.X
                 self._save(search)
-                known = (torch.as_tensor(search.at.f, dtype=torch.float64), search.at.G)
+                known = search.known()
                 self.source.terms_used = search.evaluations * self.problem.n_terms
                 reason = self._over() or (None if moved else "stalled")
                 if (self.step % self.watch.record_every == 0 or reason) and self.watch.last_step != self.step:
-                    reason = self._record(known, search.step_size, 0) or reason or self.watch.stalled(search.resolution)
+                    found = self._record(known, search.unscaled_step, 0)
+                    reason = found or reason or self.watch.stalled(search.resolution)
+                if reason == "stalled":
+                    reason = self.watch.settle(self.X, search.steepest * search.unit)
                 if reason is None:
                     moved = self._timed(search.step)
                     self.step += moved
@@ -176,7 +194,7 @@ class Run:
                         self._timed(search.start, search.at.X)
                         self.watch.forget()
         except KeyboardInterrupt:
+            self.ctrl_c.caught()
             reason = "interrupted"
             self.source.terms_used = search.evaluations * self.problem.n_terms
-        reason = self._last_record(reason, known, search.step_size, 0)
-        return self.watch.solution(reason, self.source, self.seconds, self.step, 0)
+        return self._ended(reason, known, search.unscaled_step, 0)

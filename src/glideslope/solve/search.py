@@ -33,7 +33,7 @@ class Evaluation:
     X: Tensor
     f: float
     value: float
-    """f, plus λ N for method="penalty"."""
+    """f, plus λ N for method="penalty"; like all that follows in units of f, see `Search.unit`."""
     G: Tensor
     T: Tensor
     slope: float
@@ -69,11 +69,25 @@ class Search(Resumable):
         self.retraction, self.penalty_weight = retraction, penalty_weight
         self.reach = newton_schulz_radius(safe_radius)
         self.evaluations, self.step_size = 0, 0.0
+        self.unit, self.steepest = 1.0, 0.0
         # The smallest change of f that means anything.
         self.resolution = 10 * torch.finfo(X.dtype).eps
 
     at: Evaluation
-    kept = ("evaluations", "step_size", "reference", "mu", "_weight", "_odd")
+    unit: float
+    """A power of two near ‖∇f‖ at the start. All is computed for f divided by it, so that no square overflows."""
+    steepest: float
+    """The largest gradient norm at points on the manifold that were tried and not taken."""
+    kept = ("evaluations", "step_size", "unit", "steepest", "reference", "mu", "_weight", "_odd")
+
+    @property
+    def unscaled_step(self) -> float:
+        """The step size in terms of f itself."""
+        return self.step_size / self.unit
+
+    def known(self) -> tuple[Tensor, Tensor]:
+        """The value and the gradient of f at the current point."""
+        return torch.as_tensor(self.at.f, dtype=torch.float64), self.at.G * self.unit
 
     def state(self) -> State:
         """The point, and what the next step remembers of those before it."""
@@ -86,23 +100,29 @@ class Search(Resumable):
 
     def start(self, X: Tensor) -> None:
         """Evaluate f at X, or at the orthonormal matrix nearest to it, and begin; or begin again with another f."""
-        self.at = self._evaluate(X if self.method == "penalty" else land(X, self.geometry.gram(X))[0])
+        X = X if self.method == "penalty" else land(X, self.geometry.gram(X))[0]
+        value, G = self.problem.value_and_gradient(X)
+        self.unit = power_of_two(self.geometry.norm(G), G.dtype)
+        self.at = self._evaluation(X, value, G)
         self.step_size = 0.0
         self.reference, self._weight, self._odd = self.at.value, 1.0, False
         # μ of the merit function must outweigh the curvature of the constraint, ‖sym(X^H G)‖.
         self.mu = float(torch.linalg.vector_norm(self.geometry.cross(X, self.at.G))) / X.shape[-1] ** 0.5
 
     def _evaluate(self, X: Tensor) -> Evaluation:
-        value, G = self.problem.value_and_gradient(X)
-        f = float(value)
+        return self._evaluation(X, *self.problem.value_and_gradient(X))
+
+    def _evaluation(self, X: Tensor, value: Tensor, G: Tensor) -> Evaluation:
+        f, G = float(value), G / self.unit
         self.evaluations += 1
         if self.method == "penalty":
             assert self.penalty_weight is not None
-            penalised = f + self.penalty_weight * float(penalty(X))
-            T = G + self.penalty_weight * penalty_gradient(X)
-            return Evaluation(X, f, penalised, G, T, float(frobenius(T)) ** 2)
+            weight = self.penalty_weight / self.unit
+            T = G + weight * penalty_gradient(X)
+            norm = float(frobenius(T))
+            return Evaluation(X, f, f / self.unit + weight * float(penalty(X)), G, T, norm * norm)
         T = self.geometry.tangent(X, G, self.metric)
-        return Evaluation(X, f, f, G, T, self.geometry.inner(G, T))
+        return Evaluation(X, f, f / self.unit, G, T, self.geometry.inner(G, T))
 
     def _move(self, step_size: float) -> tuple[Tensor, float]:
         """The next iterate, and the penalty N(Y) of the point before its normal step."""
@@ -132,6 +152,8 @@ class Search(Resumable):
             if merit <= self.reference - SUFFICIENT_DECREASE * step_size * at.slope + noise:
                 self._accept(trial, step_size)
                 return True
+            if self.method != "penalty" and (steep := self.geometry.norm(trial.G)) < math.inf:
+                self.steepest = max(self.steepest, steep)
             # The minimiser of the parabola through f, its slope and the trial, within bounds.
             bend = merit - at.value + step_size * at.slope
             shorter = step_size**2 * at.slope / (2 * bend) if bend > 0 else 0.0
@@ -141,13 +163,21 @@ class Search(Resumable):
     def _accept(self, trial: Evaluation, step_size: float) -> None:
         at = self.at
         s, y = trial.X - at.X, trial.T - at.T
-        along, norm = abs(self.geometry.inner(s, y)), self.geometry.norm
-        numbers = (norm(s) ** 2, along) if self._odd else (along, norm(y) ** 2)
+        along, norm = abs(self.geometry.inner(s, y)), self.geometry.norm(s if self._odd else y)
+        numbers = (norm * norm, along) if self._odd else (along, norm * norm)
         self._odd = not self._odd
         self.step_size = numbers[0] / numbers[1] if min(numbers) > 0 else step_size
         weight = MEMORY * self._weight + 1
         self.reference = (MEMORY * self._weight * self.reference + trial.value) / weight
         self._weight, self.at, self.last_step = weight, trial, step_size
+
+
+def power_of_two(norm: float, dtype: torch.dtype) -> float:
+    """The power of two below a norm, within the range of its type; 1 if the norm is 0 or not finite."""
+    if not 0 < norm < math.inf:
+        return 1.0
+    limits = torch.finfo(dtype)
+    return math.ldexp(1.0, math.frexp(min(max(norm, 64 * limits.tiny), limits.max / 64))[1] - 1)
 
 
 def land(Y: Tensor, S: Tensor) -> tuple[Tensor, float]:

@@ -52,7 +52,8 @@ class Solution:
     value: float
     """f(X)."""
     gradient_norm: float
-    """‖grad f(X)‖_F, the tangent part in the metric chosen; of f + λ N for method="penalty"."""
+    """‖grad f(X)‖_F, the tangent part in the metric chosen; of f + λ N for method="penalty". Not divided by anything,
+    while `tolerance` is relative to ‖∇f(X0)‖_F."""
     distance: float
     """‖X^H X - I‖_F."""
     converged: bool

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.orthogonality import penalty, penalty_gradient
+from glideslope.solve.geometry import scaled_norm
 from glideslope.solve.problem import Problem
 from glideslope.solve.resume import Resumable, State
 from glideslope.solve.solution import History, Record, Solution
 from glideslope.solve.sources import Minibatch, Source
 
 ADVICE = {
-    "converged": "Gradient norm and distance are within the tolerance.",
+    "converged": "Gradient norm, relative to ‖∇f(X0)‖, and distance are within the tolerance.",
     "max_epochs": "The passes allowed are used up. ",
     "max_seconds": "The time allowed is used up. ",
     "callback": "The callback asked to stop.",
@@ -47,6 +48,8 @@ def advice(reason: str, source: Source, schedule_is_constant: bool, n_steps: int
 
 # Beyond this distance the iterates of the penalty method have run away.
 RUNAWAY = 1e6
+# An orthonormal matrix of p columns has a computed distance below this multiple of eps √p.
+ROUNDING = 10
 # Records without a lower gradient norm or value after which an automatic search has met the floor of its type.
 STALLED_AFTER = 200
 
@@ -65,9 +68,11 @@ class Watch(Resumable):
     history: History = field(default_factory=History)
     _best: tuple[float, Tensor, Record] | None = None
     _mu: float | None = None
+    _scale: float | None = None
+    """‖∇f‖_F at the start. It scales with f and, other than its tangent part, is rarely small at a solution."""
     _lowest: tuple[float, float] = (math.inf, math.inf)
     _since_lowest: int = 0
-    kept = ("_mu", "_lowest", "_since_lowest")
+    kept = ("_mu", "_scale", "_lowest", "_since_lowest")
 
     def state(self) -> State:
         """The records and the best point."""
@@ -104,8 +109,9 @@ class Watch(Resumable):
         record = Record(step, passes, seconds, float(value), norm, far, step_size, shortened)
         if not (far < RUNAWAY and norm < float("inf") and abs(record.value) < float("inf")):
             return "diverged"
-        feasible = far <= self.tolerance or self.penalty_weight is not None
-        converged = norm <= self.tolerance and feasible
+        if self._scale is None:
+            self._scale = geometry.norm(G)
+        converged = self._within_tolerance(X, record, self._scale)
         self.history.records.append(record)
         self._keep_best(X, value, G, record, converged)
         if self.progress:
@@ -117,6 +123,23 @@ class Watch(Resumable):
         if self.callback is not None and geometry.any(bool(self.callback(record))):
             return "callback"
         return "converged" if converged else None
+
+    def _within_tolerance(self, X: Tensor, record: Record, scale: float) -> bool:
+        """Whether gradient norm, relative to a scale, and distance are small; the penalty method has a distance."""
+        rounding = ROUNDING * torch.finfo(X.dtype).eps * X.shape[1] ** 0.5
+        feasible = record.distance <= max(self.tolerance, rounding) or self.penalty_weight is not None
+        return record.gradient_norm <= self.tolerance * scale and feasible
+
+    def settle(self, X: Tensor, steepest: float) -> str:
+        """The reason where no step from X, the point of the last record, gets lower: "converged" or "stalled".
+
+        At an exact fit ‖∇f‖ vanishes with its tangent part. The gradients of points close by are a scale there too.
+        """
+        record = self.history[-1]
+        if not self._within_tolerance(X, record, max(self._scale or 0.0, steepest)):
+            return "stalled"
+        self._best = (-math.inf, X.clone(), record)
+        return "converged"
 
     @property
     def last_step(self) -> int | None:
@@ -140,7 +163,8 @@ class Watch(Resumable):
     def _keep_best(self, X: Tensor, value: Tensor, G: Tensor, record: Record, converged: bool) -> None:
         """Compare by the merit function, for which a lower f bought by infeasibility counts nothing."""
         if self._mu is None:
-            self._mu = 1 + 4 * float(torch.linalg.vector_norm(self.problem.geometry.cross(X, G)))
+            cross = scaled_norm(self.problem.geometry.cross(X, G))
+            self._mu = 4 * cross + (self._scale or 0.0) or 1.0
         if self.penalty_weight is None:
             score = self.problem.geometry.merit(X, value.to(X.real.dtype).to(X.device), G, self._mu)
         else:

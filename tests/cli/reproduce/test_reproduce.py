@@ -180,17 +180,55 @@ def test_without_the_repository_the_error_says_to_clone_it(tmp_path):
         (["cnn", "--scale", "smoke", "--network", "alexnet"], "--network must be of vgg16, resnet18"),
         (["pca", "--scale", "smoke", "--methods", "landng"], "pca has no method landng; it has"),
         (["report"], "no records in"),
+        *((["pca", "--p", p], f"--p must be whole numbers >= 1 with commas between; got '{p}'")
+          for p in ("nan", "inf", "0", "2.5", "x", ",")),
+        (["pca", "--p", "61"], "--p must be at most n = 60; got 61"),
+        *((["pca", option, value], f"{option} must be a finite number > 0; got {float(value)}")
+          for option in ("--epochs", "--search-epochs", "--max-seconds", "--search-seconds")
+          for value in ("inf", "nan", "0", "-1")),
+        *((["pca", option, value], f"{option} must be finite numbers > 0 with commas between; got '{value}'")
+          for option in ("--grid", "--milestones") for value in ("inf", "nan", "0.1,-1", "x")),
+        (["pca", "--grid", ","], "--grid must be finite numbers > 0 with commas between; got ','"),
+        (["pca", "--model", "x"], "--model must be of text, published; got 'x'"),
+        (["ica", "--model", "x"], "--model must be of text, published; got 'x'"),
+        (["pca", "--methods", ","], "--methods must name something; got ','"),
+        (["pca", "--parallel-config", "nowhere.yml"], "--parallel-config: there is no file nowhere.yml"),
     ],
-)
+)  # fmt: skip
 def test_wrong_options_are_errors_before_anything_runs(tmp_path, capsys, monkeypatch, arguments, words):
     from glideslope.cli import main
 
-    monkeypatch.setattr(sys, "argv", ["glideslope", "reproduce", *arguments, "--output", str(tmp_path)])
+    scale = [] if "--scale" in arguments else ["--scale", "smoke"]
+    monkeypatch.setattr(sys, "argv", ["glideslope", "reproduce", *arguments, *scale, "--output", str(tmp_path)])
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 2
-    assert words in " ".join(capsys.readouterr().err.split())
+    shown = capsys.readouterr().err
+    assert words in shown
+    assert shown.startswith("glideslope reproduce: ")
+    assert shown.count("\n") == 1
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("experiment", ["pca", "report"])
+@pytest.mark.parametrize("place", ["file", "below a file", "file in place of the lock"])
+def test_a_folder_that_cannot_be_written_is_an_error_of_one_line(tmp_path, capsys, monkeypatch, experiment, place):
+    from glideslope.cli import main
+
+    output = tmp_path / "taken" / "below" if place == "below a file" else tmp_path / "taken"
+    if place == "file in place of the lock":
+        (output / ".lock").mkdir(parents=True)
+    else:
+        (tmp_path / "taken").write_text("")
+    command = ["glideslope", "reproduce", experiment, "--scale", "smoke", "--output", str(output)]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    shown = capsys.readouterr().err
+    wanted = "no records in" if experiment == "report" else f"--output {output} cannot be written: "
+    assert shown.startswith(f"glideslope reproduce: {wanted}")
+    assert shown.count("\n") == 1
 
 
 def test_the_cache_belongs_to_the_code(tmp_path):

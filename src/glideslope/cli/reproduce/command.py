@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,25 +45,27 @@ def reproduce(
     Records go to OUTPUT/records, one file per study, the report to OUTPUT/report.html. A run that was stopped continues
     where it was when the same command is given again. `report` only draws anew what the folder holds.
     """
-    given = {
-        "p": whole_numbers("--p", p),
-        "model": words(model),
-        "data": None if data is None else str(data.resolve()),
-        "eeg": None if eeg is None else str(eeg.resolve()),
-        "network": words(network),
-        "width": width,
-        "methods": words(methods),
-        "epochs": epochs,
-        "milestones": numbers("--milestones", milestones),
-        "seeds": seeds,
-        "grid": numbers("--grid", grid),
-        "search_epochs": search_epochs,
-        "search_seconds": search_seconds,
-        "max_seconds": max_seconds,
-    }
-    from glideslope.cli.reproduce.experiments import Setup, run_experiments
-
     try:
+        given = {
+            "p": whole_numbers("--p", p),
+            "model": words("--model", model),
+            "data": None if data is None else str(data.resolve()),
+            "eeg": None if eeg is None else str(eeg.resolve()),
+            "network": words("--network", network),
+            "width": width,
+            "methods": words("--methods", methods),
+            "epochs": positive("--epochs", epochs),
+            "milestones": numbers("--milestones", milestones, may_be_none=True),
+            "seeds": seeds,
+            "grid": numbers("--grid", grid),
+            "search_epochs": positive("--search-epochs", search_epochs),
+            "search_seconds": positive("--search-seconds", search_seconds),
+            "max_seconds": positive("--max-seconds", max_seconds),
+        }
+        if parallel_config is not None and not parallel_config.is_file():
+            raise ValueError(f"--parallel-config: there is no file {parallel_config}")
+        from glideslope.cli.reproduce.experiments import Setup, run_experiments
+
         if experiment not in NAMES:
             raise ValueError(f"the experiment must be one of {', '.join(NAMES)}; got {experiment!r}")
         setup = Setup(
@@ -80,7 +83,9 @@ def reproduce(
         typer.echo(f"glideslope reproduce: {error}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        typer.echo("glideslope reproduce: stopped; the same command goes on from here", err=True)
+        typer.echo(
+            "glideslope reproduce: stopped. Finished runs are kept, and the same command goes on from there", err=True
+        )
         raise typer.Exit(130) from None
     if failures:
         raise typer.Exit(1)
@@ -91,22 +96,43 @@ def experiments_of(name: str) -> tuple[str, ...]:
     return EXPERIMENTS if name == "all" else () if name == "report" else (name,)
 
 
-def words(text: str | None) -> tuple[str, ...] | None:
-    """Words between commas."""
-    return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
+def split(text: str) -> list[str]:
+    """What is between commas, without blanks."""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def numbers(name: str, text: str | None) -> tuple[float, ...] | None:
-    """Numbers between commas."""
+def words(name: str, text: str | None) -> tuple[str, ...] | None:
+    """Words between commas, at least one."""
+    if text is not None and not split(text):
+        raise ValueError(f"{name} must name something; got {text!r}")
+    return None if text is None else tuple(split(text))
+
+
+def positive(name: str, value: float | None) -> float | None:
+    """A finite number > 0."""
+    if value is not None and not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a finite number > 0; got {value}")
+    return value
+
+
+def numbers(name: str, text: str | None, *, may_be_none: bool = False) -> tuple[float, ...] | None:
+    """Finite numbers > 0 between commas, at least one unless there may be none."""
+    if text is None:
+        return None
     try:
-        return None if text is None else tuple(float(word) for word in words(text) or ())
+        found = tuple(float(word) for word in split(text))
     except ValueError:
-        raise typer.BadParameter(f"{name} takes numbers with commas between; got {text!r}") from None
+        found = (math.nan,)
+    if not all(0 < value < math.inf for value in found) or not (found or may_be_none):
+        raise ValueError(f"{name} must be finite numbers > 0 with commas between; got {text!r}")
+    return found
 
 
 def whole_numbers(name: str, text: str | None) -> tuple[int, ...] | None:
-    """Whole numbers between commas."""
-    found = numbers(name, text)
-    if found is not None and any(value != int(value) or value < 1 for value in found):
-        raise typer.BadParameter(f"{name} takes whole numbers >= 1; got {text!r}")
-    return None if found is None else tuple(int(value) for value in found)
+    """Whole numbers >= 1 between commas, at least one."""
+    if text is None:
+        return None
+    found = [int(word) if word.isdecimal() else 0 for word in split(text)]
+    if not found or min(found) < 1:
+        raise ValueError(f"{name} must be whole numbers >= 1 with commas between; got {text!r}")
+    return tuple(found)

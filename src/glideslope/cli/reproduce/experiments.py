@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 import glideslope.cli.reproduce.penalty as penalty_figure
 from glideslope.cli.reproduce import records
 from glideslope.cli.reproduce.claims import verdicts
+from glideslope.cli.reproduce.lock import locked
 from glideslope.cli.reproduce.provenance import digest_of_code, provenance
 from glideslope.cli.reproduce.report import write_report
 from glideslope.cli.reproduce.scales import SCALES, Scale
@@ -57,15 +58,21 @@ def run_experiments(setup: Setup, console: Console | None = None) -> dict[str, s
         raise ValueError(f"--scale must be one of {', '.join(SCALES)}; got {setup.scale!r}")
     # The file itself, because standard error is Benchopt's while it runs.
     console = console or Console(file=sys.stderr)
-    failures: dict[str, str] = {}
-    if setup.experiments:
-        scale = SCALES[setup.scale].with_options(setup.experiments, setup.given)
+    if not setup.experiments:
+        return report(setup, console, {})
+    scale = SCALES[setup.scale].with_options(setup.experiments, setup.given)
+    with locked(setup.output):
         threads_before = torch.get_num_threads()
         torch.set_num_threads(setup.threads or threads_before)
         try:
             failures = run_studies(setup, scale, console)
         finally:
             torch.set_num_threads(threads_before)
+        return report(setup, console, failures)
+
+
+def report(setup: Setup, console: Console, failures: dict[str, str]) -> dict[str, str]:
+    """Draw the report and print the verdicts; the failures that are errors."""
     notes = [f"Left out: {name}: {reason}." for name, reason in failures.items()]
     page = write_report(setup.output, notes)
     console.print(f"report: {page}", highlight=False, soft_wrap=True)
@@ -81,6 +88,8 @@ def run_studies(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
     folder = benchmarks_folder(setup.benchmarks)
     setup.output.mkdir(parents=True, exist_ok=True)
     studies = [study for name in setup.experiments for study in getattr(scale, name).studies()]
+    for study in studies:
+        engine_for(study, setup, folder).refuse_unknown_methods(study)
     failures: dict[str, str] = {}
     columns = (
         TextColumn("{task.description}"),

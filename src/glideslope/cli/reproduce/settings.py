@@ -45,6 +45,7 @@ CNN_METHODS = (
     "trivialization",
     "unconstrained",
 )
+MODELS = ("text", "published")
 NETWORKS = {"vgg16": "VGG16", "resnet18": "ResNet18"}
 FETCH = (
     "fetch cifar-10-binary.tar.gz or cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html and give "
@@ -84,6 +85,9 @@ class Pca:
 
     def studies(self) -> list[Study]:
         """One per model and p."""
+        refuse_unknown_models(self.model)
+        if max(self.p) > self.n:
+            raise ValueError(f"--p must be at most n = {self.n}; got {max(self.p)}")
         return [self.study(model, p) for model in self.model for p in self.p]
 
     def study(self, model: str, p: int) -> Study:
@@ -136,6 +140,7 @@ class Ica:
 
     def studies(self) -> list[Study]:
         """One per model, and the EEG."""
+        refuse_unknown_models(self.model)
         shape = {"n_samples": self.n_samples, "n": self.n}
         size = f"n = {self.n}, N = {self.n_samples}"
         made = [
@@ -232,6 +237,13 @@ class Cnn:
             criterion_name="error on held-out training images",
             facts={"width": self.width},
         )
+
+
+def refuse_unknown_models(models: tuple[str, ...]) -> None:
+    """Raise a ValueError for data that cannot be drawn."""
+    for model in models:
+        if model not in MODELS:
+            raise ValueError(f"--model must be of {', '.join(MODELS)}; got {model!r}")
 
 
 def shrunk(milestones: tuple[float, ...], share: float) -> tuple[float, ...]:

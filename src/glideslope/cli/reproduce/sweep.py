@@ -68,6 +68,16 @@ class Engine:
     jobs: int = 1
     parallel_config: Path | None = None
 
+    def refuse_unknown_methods(self, study: Study) -> None:
+        """Raise a ValueError if the benchmark does not have a method of the study."""
+        from benchopt.benchmark import Benchmark
+
+        with cache_in(self.cache), listening(Listener(self.log, lambda *_: None, lambda *_: None)):
+            known = Benchmark(self.benchmarks / study.benchmark).get_solver_names()
+        strangers = sorted(set(study.methods) - set(known))
+        if strangers:
+            raise ValueError(f"{study.experiment} has no method {', '.join(strangers)}; it has {', '.join(known)}")
+
     def run(
         self,
         study: Study,
@@ -77,7 +87,6 @@ class Engine:
         on_outcome: Callable[[str, str], None],
     ) -> tuple[Any, dict[str, str]]:
         """Records of methods with these step sizes, and what went wrong with which method."""
-        from benchopt.benchmark import Benchmark
         from benchopt.runner import run_benchmark
 
         if not solvers:  # to Benchopt that means all of them
@@ -88,10 +97,6 @@ class Engine:
             {name: {} if steps is None else {"step_size": list(steps)}} for name, steps in solvers.items()
         ]
         with tempfile.TemporaryDirectory() as scratch, cache_in(self.cache), listening(listener):
-            known = Benchmark(folder).get_solver_names()
-            strangers = sorted(set(solvers) - set(known))
-            if strangers:
-                raise ValueError(f"{study.experiment} has no method {', '.join(strangers)}; it has {', '.join(known)}")
             try:
                 path = run_benchmark(
                     str(folder),

@@ -56,8 +56,8 @@ def unique_beside(path: Path) -> Path:
 def clear_unfinished(path: Path) -> None:
     """Delete what killed processes left of this file; those that still write keep theirs."""
     name = re.compile(re.escape(path.name) + r"\.[0-9a-f]{32}\.part")
-    for left in path.absolute().parent.iterdir():
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # another process clears too, or the folder may not be listed
+        for left in path.absolute().parent.iterdir():
             if name.fullmatch(left.name) and time.time() - left.stat().st_mtime > STALE_SECONDS:
                 left.unlink()
 

@@ -1,6 +1,7 @@
 """Ranks that disagree, or of which one cannot go on: what each of them is told, and how soon."""
 
 import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -95,8 +96,10 @@ def full_disk(*_):
 
 
 def checkpoint_disagreements():
-    """Messages where the last rank differs from the others, or one rank fails."""
+    """Messages where the last rank differs from the others, or one rank fails; None for one rank."""
     rank, odd = dist.get_rank(), dist.get_rank() == dist.get_world_size() - 1
+    if dist.get_world_size() == 1:
+        return None
     folder = common_folder()
     job = Job()
     job.train(1)
@@ -131,4 +134,7 @@ def checkpoint_disagreements():
     left = job.load(folder)
     job.save(folder, 3)
     names = sorted(path.name for path in folder.glob("step-*"))
+    dist.barrier()
+    if rank == 0:
+        shutil.rmtree(folder)
     return found, left, names

@@ -179,7 +179,7 @@ def bind_socket(path):
 
 SPECIAL = {
     "directory": (lambda path: path.mkdir(), "a directory"),
-    "pipe": (os.mkfifo, "a FIFO"),
+    "pipe": (lambda path: os.mkfifo(path), "a FIFO"),
     "device": (lambda path: path.symlink_to(os.devnull), "a device"),
     "socket": (bind_socket, "a socket"),
 }

@@ -34,9 +34,12 @@ class NumberType:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.order = ">" if state[1] == ">" else "="
 
-    def real(self) -> np.dtype[Any]:
-        """The type, in the byte order of the file."""
-        return np.dtype(self.order + self.name)
+
+def real_type(kind: Any) -> np.dtype[Any]:
+    """The type that a stand-in describes, in the byte order of the file."""
+    if not isinstance(kind, NumberType):
+        raise ValueError(f"the type of a NumPy value is {kind!r}, which is none")
+    return np.dtype(kind.order + kind.name)
 
 
 class NumberArray(np.ndarray[Any, Any]):
@@ -44,7 +47,7 @@ class NumberArray(np.ndarray[Any, Any]):
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         version, shape, kind, by_columns, data = state
-        super().__setstate__((version, shape, kind.real(), by_columns, data))
+        super().__setstate__((version, shape, real_type(kind), by_columns, data))
 
 
 def number_array(*_: Any) -> Any:
@@ -54,7 +57,7 @@ def number_array(*_: Any) -> Any:
 
 def number(kind: NumberType, data: bytes) -> Any:
     """A NumPy number."""
-    (value,) = np.frombuffer(data, kind.real())
+    (value,) = np.frombuffer(data, real_type(kind))
     return value
 
 
@@ -114,7 +117,7 @@ def full_name(allowed: Any) -> str:
 def finished(value: Any) -> Any:
     """A value with what only stands for types, arrays and default dictionaries replaced."""
     if isinstance(value, NumberType):
-        return value.real()
+        return real_type(value)
     if isinstance(value, NumberArray):
         return value.view(np.ndarray)
     if type(value) in (list, tuple):

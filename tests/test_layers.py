@@ -17,6 +17,7 @@ ROOT = "glideslope"
 
 # Part of the package -> its layer. The root re-exports from everywhere, so it is above all of them.
 LAYERS = {
+    "files": 1,
     "formulas": 1,
     "theory": 1,
     "stiefel": 2,
@@ -29,6 +30,7 @@ LAYERS = {
 
 # Part of the package -> what it may import beside the standard library and glideslope itself.
 FOREIGN = {
+    "files": set(),
     "formulas": {"torch"},
     "theory": {"torch"},
     "stiefel": {"torch", "numpy"},

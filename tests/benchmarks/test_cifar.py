@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,95 @@ def test_checksums_beside_the_files_are_checked_and_reported(tmp_path):
     content[100] ^= 1
     (tmp_path / "test_batch.bin").write_bytes(content)
     with pytest.raises(ValueError, match=r"test_batch\.bin differ from SHA256SUMS"):
+        cifar.read_cifar(tmp_path)
+
+
+def test_checksums_as_other_programs_write_them_are_understood(tmp_path):
+    write(tmp_path, binary, ".bin")
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tmp_path.glob("*.bin")}
+    marks = ["  ", " *", "  ./"]
+    lines = [f"{digest.upper()}{mark}{name}" for (name, digest), mark in zip(sums.items(), marks, strict=True)]
+    (tmp_path / "SHA256SUMS").write_text("\r\n".join([*lines, "", ""]))
+    assert "3 of 3 files verified by SHA256SUMS" in cifar.read_cifar(tmp_path).note
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"abc", "line 1"),
+        (b"\n" + b"0" * 64 + b" test_batch.bin extra\n", "line 2"),
+        (b"0" * 63 + b"  test_batch.bin\n", "line 1"),
+        (b"g" * 64 + b"  test_batch.bin\n", "line 1"),
+        (b"\xff\xfe\x00", "line 1"),
+        (b"0" * 64 + b"  test_batch.bin\n" + b"1" * 64 + b"  test_batch.bin\n", "line 2"),
+        (b"0" * (2**20 + 1), "larger than"),
+    ],
+    ids=["word", "three words", "short", "digits", "bytes", "twice", "large"],
+)
+def test_malformed_checksums_are_an_error_that_names_the_line(tmp_path, content, words):
+    write(tmp_path, binary, ".bin")
+    (tmp_path / "SHA256SUMS").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"SHA256SUMS.*{words}"):
+        cifar.read_cifar(tmp_path)
+
+
+def zeros(archive, name, size):
+    member = tarfile.TarInfo(name)
+    member.size = size
+    archive.addfile(member, Zeros(size))
+
+
+class Zeros(io.RawIOBase):
+    def __init__(self, size):
+        self.left = size
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        count = min(len(buffer), self.left)
+        buffer[:count] = bytes(count)
+        self.left -= count
+        return count
+
+
+def long_name(archive):
+    """A header that says that a name of many megabytes follows."""
+    member = tarfile.TarInfo("././@LongLink")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 40 * 2**20
+    archive.addfile(member, Zeros(member.size))
+
+
+@pytest.mark.parametrize(
+    ("mode", "plant"),
+    [
+        ("w:gz", lambda archive: zeros(archive, "data_batch_1.bin", 40 * 2**20)),
+        ("w:xz", lambda archive: zeros(archive, "data_batch_1.bin", 40 * 2**20)),
+        ("w:gz", lambda archive: zeros(archive, "something else", 40 * 2**20)),
+        ("w:gz", lambda archive: [zeros(archive, f"data_batch_{i}.bin", 3073 * 2000) for i in range(6)]),
+        ("w:gz", long_name),
+    ],
+    ids=["one file", "xz", "another file", "many files", "name"],
+)
+def test_an_archive_that_unpacks_to_far_more_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch, mode, plant):
+    monkeypatch.setattr(cifar, "LARGEST", 2**24, raising=False)
+    path = tmp_path / "cifar.tar"
+    with tarfile.open(path, mode) as archive:
+        plant(archive)
+    assert path.stat().st_size < 2**20
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"cifar\.tar .*16 MB"):
+            cifar.read_cifar(path)
+        assert tracemalloc.get_traced_memory()[1] < 3 * 2**24
+    finally:
+        tracemalloc.stop()
+
+
+def test_files_of_a_folder_are_bounded_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar, "LARGEST", 3073 * 10, raising=False)
+    write(tmp_path, binary, ".bin")  # 15 records
+    with pytest.raises(ValueError, match=r"larger than .*toronto"):
         cifar.read_cifar(tmp_path)
 
 

@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
+from distributed.agreement import checkpoint_disagreements, disagreements
 from distributed.counting import Traffic
 from distributed.spreading import diagnosed, drawn, mesh, message_of, orthonormal, shard
 from distributed.training import (
@@ -37,6 +38,7 @@ def small_checks():
         variance_reduction,
         states_of_others,
         hybrid,
+        checkpoint_disagreements,
     )
     return {check.__name__: check() for check in checks}
 
@@ -88,29 +90,6 @@ def skipped_together():
             optimizer.step()
             moved.append([not torch.equal(whole(one), old) for one, old in zip((X, Y), before, strict=True)])
         found[name] = (moved, whole(X), [row.skipped for row in diagnosed(optimizer)])
-    return found
-
-
-def disagreements():
-    """Messages where the last rank differs from the others."""
-    odd = dist.get_rank() == dist.get_world_size() - 1
-    X, wide = shard(orthonormal(12, 3)), shard(orthonormal(14, 3))
-    found = {
-        "shape": message_of(lambda: gs.LandingSGD([wide if odd else X])),
-        "option": message_of(lambda: gs.LandingSGD([X], safe_radius=0.4 if odd else 0.5)),
-        "number": message_of(lambda: gs.LandingSGD([X, wide] if odd else [X])),
-    }
-    optimizer = gs.LandingSGD([X, wide], lr=0.1)
-    X.grad, wide.grad = shard(drawn(12, 3)).data, shard(drawn(14, 3)).data
-    optimizer.step()
-    optimizer.param_groups[0]["lr"] = 0.2 if odd else 0.1
-    found["lr"] = message_of(optimizer.step)
-    optimizer.param_groups[0]["lr"] = 0.1
-    if odd:
-        wide.grad = None
-    found["gradient"] = message_of(optimizer.step)
-    host = torch.optim.SGD([X], lr=0.1)
-    found["attached"] = message_of(lambda: gs.attach_landing(host, [X], attraction=0.3 if odd else 0.5))
     return found
 
 

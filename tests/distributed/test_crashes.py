@@ -2,6 +2,8 @@
 
 import shutil
 import time
+import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -128,6 +130,72 @@ def test_a_process_that_dies_while_it_deletes_leaves_whole_checkpoints(tmp_path,
     assert folders(tmp_path) == ["step-000000010", "step-000000015"]
 
 
+def test_a_save_among_later_steps_is_kept_and_the_later_ones_are_named(tmp_path):
+    trained(tmp_path)  # steps 5 and 10
+    job = Job("whole")
+    job.train(3)
+    with pytest.warns(UserWarning, match=r"later checkpoints than the one just written, of step 3: \[5, 10\]"):
+        job.save(tmp_path, 3)
+    assert folders(tmp_path) == ["step-000000003", "step-000000005", "step-000000010"]
+    assert Job("whole").load(tmp_path, step=3) == 3
+    with pytest.warns(UserWarning, match=r"of step 7: \[10\]"):
+        job.save(tmp_path, 7)
+    assert folders(tmp_path) == ["step-000000005", "step-000000007", "step-000000010"], "two up to this step"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        job.save(tmp_path, 12)
+    assert folders(tmp_path) == ["step-000000010", "step-000000012"]
+
+
+def test_other_things_in_the_folder_are_left_alone(tmp_path):
+    trained(tmp_path)
+    shutil.copytree(tmp_path / "step-000000005", tmp_path / "step-000000003.bak")
+    shutil.copytree(tmp_path / "step-000000005", tmp_path / "step-000000099.copy.part")
+    (tmp_path / "step-best").mkdir()
+    (tmp_path / "step-000000098").write_text("a file")
+    (tmp_path / "notes").write_text("mine")
+    job = Job("whole")
+    assert job.load(tmp_path) == 10
+    job.save(tmp_path, 15)
+    assert folders(tmp_path) == [
+        "notes",
+        "step-000000003.bak",
+        "step-000000010",
+        "step-000000015",
+        "step-000000098",
+        "step-000000099.copy.part",
+        "step-best",
+    ]
+    assert job.load(tmp_path) == 15
+
+
+def test_a_checkpoint_from_before_the_first_correction_can_be_loaded(tmp_path):
+    job = Job("whole")
+    job.save(tmp_path, 0)
+    other = Job("whole")
+    with torch.no_grad():
+        other.model[0].weight.mul_(2)
+    assert other.load(tmp_path) == 0
+    assert all(map(torch.equal, other.model.parameters(), job.model.parameters()))
+    assert other.memory.state_dict()["memory"] == []
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    job = Job("whole")
+    with pytest.raises(OSError, match=r"checkpoint '.*file/step-000000001' was not written: .*file"):
+        job.save(tmp_path / "file", 1)
+
+
+def test_a_value_that_cannot_be_pickled_is_a_clear_error_and_leaves_the_last_checkpoint(tmp_path):
+    trained(tmp_path)
+    job = Job("whole")
+    other = SimpleNamespace(state_dict=lambda: {"rule": lambda step: step})
+    with pytest.raises(OSError, match=r"step-000000011' was not written: .*lambda"):
+        gs.save_checkpoint(tmp_path, 11, job.model, job.optimizer, other=other)
+    assert job.load(tmp_path) == 10
+
+
 def test_without_a_checkpoint_nothing_is_loaded_and_wrong_numbers_are_refused(tmp_path):
     job = Job("whole")
     model, optimizer = job.model, job.optimizer
@@ -136,5 +204,7 @@ def test_without_a_checkpoint_nothing_is_loaded_and_wrong_numbers_are_refused(tm
         gs.load_checkpoint(tmp_path, model, optimizer, step=3)
     with pytest.raises(ValueError, match="step must be a whole number"):
         gs.save_checkpoint(tmp_path, -1, model, optimizer)
+    with pytest.raises(ValueError, match="step must be a whole number >= 0; got '3'"):
+        gs.load_checkpoint(tmp_path, model, optimizer, step="3")
     with pytest.raises(ValueError, match="keep must be a whole number"):
         gs.save_checkpoint(tmp_path, 1, model, optimizer, keep=0)

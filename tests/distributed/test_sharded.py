@@ -79,6 +79,42 @@ def ranks_that_disagree_end_with_an_error_that_names_the_difference(found):
         assert f"option lr of group 0 is 0.1 on rank 0 and 0.2 {last}" in messages["lr"]
         assert f"the gradient of parameter 1 of group 0 is given on rank 0 and None {last}" in messages["gradient"]
         assert f"option attraction is 0.5 on rank 0 and 0.3 {last}" in messages["attached"]
+        assert re.search(
+            rf"option lr is a torch.float32 tensor, 0\.1\d* on rank 0 and .* 0\.2\d* {last}", messages["tensor"]
+        )
+        assert f"a torch.float32 tensor, 0.5 on rank 0 and a torch.float64 tensor, 0.5 {last}" in messages["types"]
+        message, moved = messages["filled tensor"]
+        assert re.match(r"ValueError.*option lr of group 0 is .* 0\.1\d* on rank 0 and .* 0\.1\d*", message)
+        assert not moved
+
+
+def a_learning_rate_on_a_device_is_compared_there_without_a_wait(found):
+    for messages in found if len(found) > 1 else []:
+        message, moved = messages["tensor on a device"]
+        assert messages["alike on a device"] is None
+        assert re.match(r"RuntimeError.*LandingSGD: a tensor among the options .* differs between the ranks", message)
+        assert not moved
+
+
+def checkpoints_that_ranks_disagree_on_end_with_the_same_error_at_once(found):
+    last = f"on rank {len(found) - 1} of the group"
+    for messages, left, names in found if len(found) > 1 else []:
+        said = {what: text for what, (text, _) in messages.items()}
+        assert said == {what: text for what, (text, _) in found[0][0].items()}
+        assert all(seconds < 20 for _, seconds in messages.values())
+        assert f"save_checkpoint: the ranks must agree; step is 3 on rank 0 and 4 {last}" in said["saved step"]
+        assert f"load_checkpoint: the ranks must agree; step is 2 on rank 0 and 1 {last}" in said["loaded step"]
+        assert f"step is 3 on rank 0 and -1 {last}" in said["wrong step"]
+        assert re.search(rf"is step-000000002 on rank 0 and (missing|none) {last}", said["one without"])
+        assert "has no checkpoint of step 3" in said["none"]
+        assert re.search(r"OSError: checkpoint '.*file/step-000000003' was not written: .*file", said["no folder"])
+        assert re.search(r"OSError: .*step-000000003' was not written: .*all ranks", said["two folders"])
+        for what in ("full disk", "full disk of the last"):
+            assert re.search(r"OSError: .*step-000000003' was not written: .*No space left", said[what])
+        assert "step-000000002' cannot be loaded: '.metadata' is not the file that was written" in said["damaged"]
+        assert said["damaged"].endswith("step=1")
+        assert left == 2
+        assert names == ["step-000000002", "step-000000003"], "failures leave nothing behind"
 
 
 def a_model_is_made_orthonormal_before_or_after_it_is_sharded(found):
@@ -158,7 +194,11 @@ CLAIMS = {
     "traffic_of_a_step": [a_row_sharded_step_sends_p_by_p_numbers_whatever_n, that_is_twenty_times_less_than_gathering],
     "traffic_of_a_bundle": [all_matrices_of_a_step_share_one_all_reduce_of_grams],
     "skipped_together": [a_gradient_that_is_not_finite_on_one_rank_is_skipped_on_all],
-    "disagreements": [ranks_that_disagree_end_with_an_error_that_names_the_difference],
+    "disagreements": [
+        ranks_that_disagree_end_with_an_error_that_names_the_difference,
+        a_learning_rate_on_a_device_is_compared_there_without_a_wait,
+    ],
+    "checkpoint_disagreements": [checkpoints_that_ranks_disagree_on_end_with_the_same_error_at_once],
     "models": [a_model_is_made_orthonormal_before_or_after_it_is_sharded],
     "half_precision": [half_precision_keeps_float32_masters_in_which_small_steps_add_up],
     "mixed_precision": [mixed_precision_of_fsdp_keeps_float32_masters],

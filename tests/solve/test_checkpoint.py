@@ -1,10 +1,14 @@
 """Checkpoints of minimize: the same solution to the last bit after any stop, and a damaged file is refused by name."""
 
+import hashlib
+import io
 import multiprocessing
 import os
 import random
 import signal
+import socket
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -166,6 +170,80 @@ def test_a_failing_write_leaves_the_last_checkpoint(tmp_path, monkeypatch):
         gs.minimize(pca(), every=7, **options)
     assert (tmp_path / "run").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run.previous"]
+
+
+def bind_socket(path):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+SPECIAL = {
+    "directory": (lambda path: path.mkdir(), "a directory"),
+    "pipe": (lambda path: os.mkfifo(path), "a FIFO"),
+    "device": (lambda path: path.symlink_to(os.devnull), "a device"),
+    "socket": (bind_socket, "a socket"),
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the system has no such files")
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)  # the name of a socket must be short
+    make, words = SPECIAL[kind]
+    make(Path("run"))
+    with pytest.raises(ValueError, match=f"checkpoint must be a regular file or a name that is free; 'run' is {words}"):
+        gs.minimize(pca(), checkpoint="run")
+    with pytest.raises(ValueError, match=f"checkpoint 'run' cannot be read: it is {words}"):
+        files.read_checkpoint(Path("run"))
+
+
+def test_contents_that_no_run_wrote_are_refused_and_run_nothing(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "exploded"),)
+
+    for content, words in ((Bomb(), "mkdir"), ([1], "not those of a run"), ({"state": 1}, "not those of a run")):
+        payload = io.BytesIO()
+        torch.save(content, payload)
+        digest = hashlib.sha256(payload.getvalue()).hexdigest().encode()
+        (tmp_path / "run").write_bytes(files.FORMAT + digest + b"\n" + payload.getvalue())
+        with pytest.raises(ValueError, match=rf"run' cannot be read: .*{words}.*Delete it"):
+            gs.minimize(pca(), checkpoint=tmp_path / "run")
+    assert not (tmp_path / "exploded").exists()
+
+
+def write_often(path, name, start):
+    start.wait()
+    for i in range(100):
+        content = {"name": name, "step": i, "data": torch.full((20_000 + 1000 * i,), float(i))}
+        files.write_checkpoint(Path(path), content)
+
+
+def test_two_processes_that_write_one_checkpoint_leave_whole_files(tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["glideslope", "solve.sums"])
+    path, start = tmp_path / "run", context.Event()
+    writers = [context.Process(target=write_often, args=(path, name, start)) for name in "ab"]
+    for writer in writers:
+        writer.start()
+    start.set()
+    while any(writer.is_alive() for writer in writers):
+        for one in (path, files.previous(path)):
+            if one.exists():
+                assert len(files.read_checkpoint(one)["data"]) >= 20_000
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["run", "run.previous"]
+    assert files.read_checkpoint(path)["step"] == 99
+
+
+def test_what_a_killed_process_left_is_cleared_away_and_what_others_own_is_not(tmp_path):
+    names = [f"run.{'0' * 32}.part", f"run.{'1' * 32}.part", f"other.{'0' * 32}.part", "run.mine.part"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"half")
+        if name != names[1]:  # this one is being written
+            os.utime(tmp_path / name, (0, 0))
+    gs.minimize(pca(), step_size=0.1, max_epochs=9, checkpoint=tmp_path / "run", every=4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["run", "run.previous", *names[1:]])
 
 
 LONG = {"step_size": 0.05, "gradient": "saga", "batch_size": 16, "max_epochs": 60, "tolerance": 0, "every": 1}

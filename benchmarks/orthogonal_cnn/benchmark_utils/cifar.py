@@ -1,10 +1,14 @@
-"""Reads CIFAR-10 from a folder or archive in either original format, with any number of records, and its checksums."""
+"""Reads CIFAR-10 from a folder or archive in either original format, up to a gigabyte, and its checksums."""
 
+import bz2
+import gzip
 import hashlib
 import io
+import lzma
 import pickle
 import re
 import tarfile
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +30,11 @@ OFFICIAL = {
     "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
     "test_batch": "40351d587109b95175f43aff81a1287e",
 }
+# Bytes that are read of all files together, unpacked (the original ones have 185 MB), and of the checksums.
+LARGEST = 2**30
+LARGEST_SUMS = 2**20
+WANTED = re.compile(r"(data_batch_\d+|test_batch)(\.bin)?|SHA256SUMS")
+COMPRESSIONS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 # What NumPy arrays in a pickle of the Python version are made of; anything else in it is refused.
 ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"),
@@ -75,22 +84,48 @@ def read_cifar(path):
 def files_of_folder(folder):
     inner = [folder, folder / "cifar-10-batches-py", folder / "cifar-10-batches-bin"]
     found = next((place for place in inner if any(place.glob("test_batch*"))), folder)
-    names = ("data_batch_*", "test_batch*", "SHA256SUMS")
-    return {file.name: file.read_bytes() for name in names for file in found.glob(name) if file.is_file()}
+    files = [file for file in found.iterdir() if WANTED.fullmatch(file.name) and file.is_file()]
+    if sum(file.stat().st_size for file in files) > LARGEST:
+        raise ValueError(f"the files in {folder} are {too_large()}")
+    return {file.name: file.read_bytes() for file in files}
 
 
 def files_of_archive(path):
     try:
-        with tarfile.open(path) as archive:
-            members = [member for member in archive.getmembers() if member.isfile()]
-            wanted = re.compile(r"(data_batch_\d+|test_batch)(\.bin)?|SHA256SUMS")
+        with open(path, "rb") as raw:
+            head = raw.read(6)
+        start = next((open_ for magic, open_ in COMPRESSIONS.items() if head.startswith(magic)), open)
+        with start(path, "rb") as unpacked, tarfile.open(fileobj=Bounded(unpacked), mode="r|") as archive:
             return {
                 Path(member.name).name: archive.extractfile(member).read()
-                for member in members
-                if wanted.fullmatch(Path(member.name).name)
+                for member in archive
+                if member.isfile() and WANTED.fullmatch(Path(member.name).name)
             }
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except TooLarge:
+        raise ValueError(f"{path} is {too_large()}") from None
+    except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         raise ValueError(f"{path} is not a readable tar archive ({error}): {WHERE}") from None
+
+
+class TooLarge(Exception):
+    """An archive unpacks to more than is read."""
+
+
+class Bounded:
+    """A file of which no more than LARGEST bytes are read, one block after another."""
+
+    def __init__(self, file):
+        self.file, self.left = file, LARGEST
+
+    def read(self, count):
+        self.left -= count
+        if self.left < 0:
+            raise TooLarge
+        return self.file.read(count)
+
+
+def too_large():
+    return f"larger than {LARGEST / 2**20:.3g} MB unpacked, which CIFAR-10 is not: {WHERE}"
 
 
 def read_batch(name, content):
@@ -117,8 +152,7 @@ def read_batch(name, content):
 def checked(path, files, used):
     """What the checksums say: those beside the files must agree; otherwise the original ones are compared with."""
     if "SHA256SUMS" in files:
-        sums = dict(line.split()[::-1] for line in files["SHA256SUMS"].decode().splitlines() if line.strip())
-        sums = {name.lstrip("*"): digest for name, digest in sums.items()}
+        sums = read_sums(path, files["SHA256SUMS"])
         wrong = [name for name in used if name in sums and hashlib.sha256(files[name]).hexdigest() != sums[name]]
         if wrong:
             raise ValueError(f"{path}: {', '.join(wrong)} differ from SHA256SUMS: damaged; {WHERE}")
@@ -129,3 +163,20 @@ def checked(path, files, used):
     known = [name for name in used if name in OFFICIAL]
     same = sum(hashlib.md5(files[name]).hexdigest() == OFFICIAL[name] for name in known)
     return f"{same} of {len(used)} files are the original ones (MD5)" if known else "no checksums to compare with"
+
+
+def read_sums(path, content):
+    """Digests by name, from the lines that sha256sum writes; a ValueError that names a line that is not one."""
+    if len(content) > LARGEST_SUMS:
+        raise ValueError(f"SHA256SUMS of {path} is larger than {LARGEST_SUMS} bytes: not a list of checksums")
+    sums = {}
+    for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
+        parts = re.fullmatch(r"([0-9a-fA-F]{64}) [ *]?(\S+)\s*", line)
+        if line.strip() and not parts:
+            raise ValueError(
+                f"SHA256SUMS of {path}, line {number}, is {line[:80]!r}: expected 64 hexadecimal digits and a name, as "
+                "sha256sum writes them"
+            )
+        if parts and sums.setdefault(Path(parts[2]).name, parts[1].lower()) != parts[1].lower():
+            raise ValueError(f"SHA256SUMS of {path}, line {number}, names {parts[2]!r} again, with another checksum")
+    return sums

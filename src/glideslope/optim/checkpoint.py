@@ -2,26 +2,34 @@
 
 `torch.distributed.checkpoint` writes and reads them; here is what it leaves open. A checkpoint is written under another
 name and renamed when all ranks are done, the last ones are kept, and a file that is not what was written is refused.
+Whatever goes wrong on one rank is raised on all.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from glideslope.files import digest_of, sync_folder, write_whole
 from glideslope.optim.memory import GradientMemory
+from glideslope.optim.ranks import agree, failing_together, gathered, rank_and_ranks
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.metadata import Metadata
 
 MANIFEST = "sha256.json"
+COMPLETE = re.compile(r"step-\d{9,}")
+UNFINISHED = re.compile(r"step-\d{9,}(\.old)?\.part")
 State = dict[str, Any]
 
 
@@ -36,41 +44,73 @@ def save_checkpoint(
 ) -> Path:
     """Write model, optimizer and others as `<folder>/step-<step>`; on several ranks, to be called on all of them.
 
+    An OSError on every rank if one of them cannot write, or if a value is of a kind that `load_checkpoint` would not
+    read; a ValueError if they were given different steps. What was there before is then still there.
+
     Args:
         folder: Where the checkpoints of this job are; seen by all ranks.
         step: Steps done, a whole number >= 0.
         model: The model, plain, under DDP or FSDP2.
         optimizer: Its optimizer.
-        keep: How many checkpoints to keep, the newest ones.
+        keep: How many checkpoints to keep up to this step, the newest ones; later ones are left, with a warning.
         **others: Anything with a state_dict, by name: gs.SAGA, gs.SVRG, a learning rate scheduler.
     """
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-        raise ValueError(f"step must be a whole number >= 0; got {step!r}")
+    agree("save_checkpoint", {"step": repr(step), "keep": repr(keep)})
+    check_step(step)
     if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
         raise ValueError(f"keep must be a whole number >= 1; got {keep!r}")
     place = Path(folder) / f"step-{step:09d}"
     beside = place.with_name(place.name + ".part")
-    rank, _ = rank_and_ranks()
-    if rank == 0:
-        for unfinished in Path(folder).glob("step-*.part"):
-            shutil.rmtree(unfinished)
-        beside.mkdir(parents=True)
-    wait_for_all()
-    with quietly():
-        save(state_of(model, optimizer, others), checkpoint_id=beside)
-    wait_for_all()
-    if rank == 0:
-        names = sorted(path.name for path in beside.iterdir())
-        write_whole(beside / MANIFEST, json.dumps({name: digest_of(beside / name) for name in names}))
-        aside = [set_aside(place)] if place.exists() else []
-        os.replace(beside, place)
-        aside += [set_aside(old) for old in checkpoints_in(folder)[:-keep]]
-        for old in aside:
-            shutil.rmtree(old)
-    wait_for_all()
+    first = rank_and_ranks()[0] == 0
+    failure = f"checkpoint {str(place)!r} was not written"
+    with failing_together(OSError, failure), quietly():
+        if first:
+            make_room(beside)
+        state = state_of(model, optimizer, others)
+    with failing_together(OSError, failure), quietly():
+        save(state, checkpoint_id=beside)
+    with failing_together(OSError, failure):
+        if first:
+            complete(beside, place, keep)
+    if first and (later := [steps_of(path) for path in checkpoints_in(folder) if steps_of(path) > step]):
+        warnings.warn(
+            f"{str(folder)!r} has later checkpoints than the one just written, of step {step}: {later}. "
+            f"load_checkpoint takes the latest unless given step={step}; delete those that are no longer meant",
+            UserWarning,
+            stacklevel=2,
+        )
     return place
+
+
+def make_room(beside: Path) -> None:
+    """Delete what killed jobs left, and make the folder that is written to."""
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    for path in beside.parent.iterdir():
+        if UNFINISHED.fullmatch(path.name):
+            shutil.rmtree(path)
+    beside.mkdir()
+
+
+def complete(beside: Path, place: Path, keep: int) -> None:
+    """Give a checkpoint its manifest and its name, and delete the oldest; later ones than this are left alone."""
+    from glideslope.optim.pickled_metadata import check_values, read_metadata, value_names
+
+    known = read_metadata(beside)
+    for name in {info.relative_path for info in known.storage_data.values()}:
+        if not (beside / name).is_file():
+            raise FileNotFoundError(f"{name!r} is not there; the folder must be seen by all ranks")
+    check_values(beside, known, value_names(known))  # or it could never be loaded
+    sums = {path.name: digest_of(path) for path in sorted(beside.iterdir())}
+    write_whole(beside / MANIFEST, [json.dumps(sums).encode()])
+    aside = [set_aside(place)] if place.exists() else []
+    os.replace(beside, place)
+    sync_folder(place.absolute().parent)
+    own = [path for path in checkpoints_in(place.parent) if steps_of(path) <= steps_of(place)]
+    aside += [set_aside(old) for old in own[:-keep]]
+    for old in aside:
+        shutil.rmtree(old)
 
 
 def load_checkpoint(
@@ -84,39 +124,47 @@ def load_checkpoint(
     """Load the newest checkpoint, or that of a step, and return the steps done; 0 and nothing loaded if there is none.
 
     The number of ranks may be another than that which wrote it. A damaged checkpoint is refused on all ranks, with its
-    name and that of the one before it, and nothing is loaded.
+    name and that of the one before it, and nothing is loaded; so are ranks that do not find the same one. No code in a
+    file is run: see `pickled_values` for the kinds of values that are read.
 
     Args:
         folder: As for `save_checkpoint`.
         model: The model, sharded as it is to be.
         optimizer: Its optimizer.
         step: Which checkpoint; the newest unless given.
-        **others: What was saved beside them, by the same names.
+        **others: All else that was saved, by the same names.
     """
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.state_dict import set_state_dict
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    found = checkpoints_in(folder)
+    from glideslope.optim.pickled_metadata import Planner, Reader
+
+    agree("load_checkpoint", {"step": repr(step)})
     if step is not None:
-        found = [path for path in found if steps_of(path) <= step]
-        if not found or steps_of(found[-1]) != step:
+        check_step(step)
+    with failing_together(OSError, f"the checkpoints in {str(folder)!r} cannot be listed"):
+        found = [path for path in checkpoints_in(folder) if step is None or steps_of(path) <= step]
+    newest = found[-1] if found and step in (None, steps_of(found[-1])) else None
+    agree("load_checkpoint", {f"the checkpoint found in {str(folder)!r}": newest.name if newest else "none"})
+    if newest is None:
+        if step is not None:
             raise ValueError(f"{str(folder)!r} has no checkpoint of step {step}")
-    if not found:
         return 0
-    place = found[-1]
-    refuse_if_damaged(place, found[-2] if len(found) > 1 else None)
-    with quietly():
-        saved = FileSystemReader(place).read_metadata().state_dict_metadata
+    known = checked(newest, found[-2] if len(found) > 1 else None)
+    failure = f"checkpoint {str(newest)!r} cannot be loaded"
+    with failing_together(ValueError, failure), quietly():
         for name, other in others.items():
-            if isinstance(other, GradientMemory) and any(key.startswith(f"others.{name}.memory") for key in saved):
+            held = any(key.startswith(f"others.{name}.memory.") for key in known.state_dict_metadata)
+            if held and isinstance(other, GradientMemory):
                 other._allocate()
         state = state_of(model, optimizer, others)
-        load(state, checkpoint_id=place)
+    with failing_together(ValueError, failure), quietly():
+        load(state, storage_reader=Reader(newest, known), planner=Planner())
+    with quietly():
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     for name, other in others.items():
         other.load_state_dict(state["others"][name])
-    return steps_of(place)
+    return steps_of(newest)
 
 
 def state_of(model: nn.Module, optimizer: torch.optim.Optimizer, others: State) -> State:
@@ -132,9 +180,10 @@ def state_of(model: nn.Module, optimizer: torch.optim.Optimizer, others: State) 
 
 
 def checkpoints_in(folder: str | os.PathLike[str]) -> list[Path]:
-    """The complete checkpoints of a folder, oldest first."""
-    found = [path for path in Path(folder).glob("step-*") if path.suffix != ".part" and path.is_dir()]
-    return sorted(found, key=steps_of)
+    """The complete checkpoints of a folder, oldest first; anything else in it is left alone."""
+    place = Path(folder)
+    found = [path for path in place.iterdir() if COMPLETE.fullmatch(path.name)] if place.is_dir() else []
+    return sorted((path for path in found if path.is_dir()), key=steps_of)
 
 
 def steps_of(place: Path) -> int:
@@ -142,25 +191,53 @@ def steps_of(place: Path) -> int:
     return int(place.name.partition("-")[2])
 
 
-def refuse_if_damaged(place: Path, before: Path | None) -> None:
-    """Raise a ValueError on every rank unless every file is what was written; each rank reads its share of them."""
+def check_step(step: Any) -> None:
+    """Raise a ValueError unless the number of steps is a whole one."""
+    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        raise ValueError(f"step must be a whole number >= 0; got {step!r}")
+
+
+def checked(place: Path, before: Path | None) -> Metadata:
+    """The metadata of a checkpoint, or a ValueError on every rank unless every file is what was written and is safe.
+
+    Each rank reads its share of the files, and of the entries that are not tensors.
+    """
+    from glideslope.optim.pickled_metadata import check_values, read_metadata, value_names
+
     rank, ranks = rank_and_ranks()
+    problem = None
     try:
-        expected: dict[str, str] = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
-        names = sorted(expected)[rank::ranks]
-        bad = [n for n in names if not (place / n).is_file() or digest_of(place / n) != expected[n]]
-    except (OSError, ValueError):
-        bad = [MANIFEST]
-    everyone = [bad]
-    if ranks > 1:
-        everyone = [[] for _ in range(ranks)]
-        torch.distributed.all_gather_object(everyone, bad)
-    damaged = [name for names in everyone for name in names]
-    if damaged:
+        expected = read_manifest(place)
+        for name in sorted(expected)[rank::ranks]:
+            if not (place / name).is_file() or digest_of(place / name) != expected[name]:
+                raise ValueError(f"{name!r} is not the file that was written")
+        known = read_metadata(place, expected)
+        check_values(place, known, value_names(known)[rank::ranks])
+    except Exception as error:
+        problem = str(error) or type(error).__name__
+    problems = [text for text in gathered(problem) if text is not None]
+    if problems:
         way_out = f"Go on from the one before it: step={steps_of(before)}" if before else "There is none before it"
-        raise ValueError(
-            f"checkpoint {str(place)!r} cannot be loaded: {damaged[0]!r} is not the file that was written. {way_out}"
-        )
+        raise ValueError(f"checkpoint {str(place)!r} cannot be loaded: {problems[0]}. {way_out}")
+    return known
+
+
+def read_manifest(place: Path) -> dict[str, str]:
+    """The checksums of a checkpoint by name; a ValueError unless they are those of the files in its folder."""
+    sums = None
+    with contextlib.suppress(ValueError, RecursionError):
+        sums = json.loads((place / MANIFEST).read_bytes()) if (place / MANIFEST).is_file() else None
+    if not isinstance(sums, dict) or not all(isinstance(digest, str) for digest in sums.values()):
+        raise ValueError(f"{MANIFEST!r} is missing or is not the file that was written")
+    if not sums:
+        raise ValueError(f"{MANIFEST!r} names no file")
+    extra = sorted({path.name for path in place.iterdir()} - {MANIFEST, *sums})
+    if extra:
+        raise ValueError(f"{MANIFEST!r} is not that of this folder: {extra[0]!r} is not named in it")
+    foreign = [name for name in sums if Path(name).name != name]
+    if foreign:
+        raise ValueError(f"{foreign[0]!r} is not the file that was written")
+    return sums
 
 
 def set_aside(place: Path) -> Path:
@@ -168,37 +245,6 @@ def set_aside(place: Path) -> Path:
     gone = place.with_name(place.name + ".old.part")
     os.replace(place, gone)
     return gone
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    with open(path, "rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a small file and bring it to the disk."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def rank_and_ranks() -> tuple[int, int]:
-    """This rank and the number of ranks; (0, 1) without torch.distributed."""
-    dist = torch.distributed
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
-
-
-def wait_for_all() -> None:
-    """Wait until all ranks have come here."""
-    if rank_and_ranks()[1] > 1:
-        torch.distributed.barrier()
 
 
 @contextlib.contextmanager

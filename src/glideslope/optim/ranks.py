@@ -1,9 +1,10 @@
-"""What optimizers on several ranks do together: sums in one bundle, and errors where the ranks are not alike."""
+"""Several ranks together: sums in one bundle, and the same error on all where they are not alike or one fails."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -58,12 +59,28 @@ def check_agreement(who: str, named: Iterable[tuple[str, Any]], group: dict[str,
             raise_difference(who, mine, mesh.get_group(dim))
 
 
-def description(entries: Iterable[tuple[str, Any]], group: dict[str, Any]) -> dict[str, str]:
-    """What must be the same on all ranks, in words."""
-    options = {key: value for key, value in group.items() if key not in ("params", "param_names")}
-    words = {
-        f"option {key}": "a tensor" if isinstance(value, Tensor) else repr(value) for key, value in options.items()
-    }
+def options_of(group: dict[str, Any]) -> dict[str, Any]:
+    """The options of a group of parameters, by name."""
+    return {key: value for key, value in group.items() if key not in ("params", "param_names")}
+
+
+def is_on_host(tensor: Tensor) -> bool:
+    """Whether reading a tensor does not wait for a device."""
+    return tensor.device.type == "cpu"
+
+
+def in_words(option: Any, *, wait: bool) -> str:
+    """An option in words; a tensor on a device by its value only if it may be waited for."""
+    if not isinstance(option, Tensor):
+        return repr(option)
+    if wait or is_on_host(option):
+        return f"a {option.dtype} tensor, {option.tolist()}"
+    return f"a {option.dtype} tensor of shape {tuple(option.shape)} on {option.device.type}"
+
+
+def description(entries: Iterable[tuple[str, Any]], group: dict[str, Any], *, wait: bool = True) -> dict[str, str]:
+    """Parameters and options, which must be the same on all ranks, in words."""
+    words = {f"option {key}": in_words(value, wait=wait) for key, value in options_of(group).items()}
     for name, param in entries:
         placed = f", placed as {tuple(param.placements)}" if is_sharded(param) else ""
         label = name if name.startswith("parameter ") else f"parameter {name!r}"
@@ -83,8 +100,7 @@ def raise_difference(who: str, mine: dict[str, str], group: Any) -> None:
             here, there = first.get(what, "missing"), other.get(what, "missing")
             if here != there:
                 raise ValueError(
-                    f"{who}: the ranks must have the same parameters and options; {what} is {here} on rank 0 and "
-                    f"{there} on rank {rank} of the group"
+                    f"{who}: the ranks must agree; {what} is {here} on rank 0 and {there} on rank {rank} of the group"
                 )
 
 
@@ -95,7 +111,7 @@ def check_fingerprint(
 
     One all-reduce of 32 numbers, whatever the ranks are about to do, so that no later one waits for ever: digits h and
     h², and all ranks have the same where (Σ h)² = r Σ h². It is on the CPU where the ranks have a backend there, so
-    that an accelerator is not waited for.
+    that an accelerator is not waited for. Options in tensors on an accelerator are compared there: `assert_alike`.
     """
     import torch.distributed as dist
 
@@ -103,7 +119,7 @@ def check_fingerprint(
     meshes = meshes_of(param for group in constrained for param in group["params"])
     mine: dict[str, str] = {}
     for number, group in enumerate(constrained):
-        words = description([], group)
+        words = description([], group, wait=False)
         mine |= {f"{what} of group {number}": value for what, value in words.items()}
         for i, gradient in enumerate(gradients_of(group["params"])):
             mine[f"the gradient of parameter {i} of group {number}"] = "None" if gradient is None else "given"
@@ -118,3 +134,66 @@ def check_fingerprint(
             sums, squares = wire[:DIGITS].double(), wire[DIGITS:].double()
             if not torch.equal(sums.square(), squares * dist.get_world_size(group)):
                 raise_difference(who, mine, group)
+    options = [value for group in constrained for value in options_of(group).values() if isinstance(value, Tensor)]
+    hidden = [value for value in options if not is_on_host(value)]
+    for mesh in meshes if hidden else []:
+        for dim in range(mesh.ndim):
+            assert_alike(who, hidden, mesh.get_group(dim))
+
+
+def assert_alike(who: str, tensors: Sequence[Tensor], group: Any) -> None:
+    """Stop with a RuntimeError where tensors on a device differ between ranks, without waiting for the device.
+
+    One all-reduce of two numbers per byte: the largest byte of any rank, and the smallest. The outcome is asserted on
+    the device, so on CUDA the error comes with a later call, as other assertions there do; the step is of no use then.
+    """
+    import torch.distributed as dist
+
+    bits = torch.cat([tensor.detach().reshape(-1).view(torch.uint8) for tensor in tensors]).to(torch.int32)
+    wire = torch.cat([bits, -bits])
+    dist.all_reduce(wire, op=dist.ReduceOp.MAX, group=group)
+    largest, smallest = wire.chunk(2)
+    same = (largest == -smallest).all()
+    torch._assert_async(same, f"{who}: a tensor among the options (lr) differs between the ranks; give all the same")
+
+
+def rank_and_ranks() -> tuple[int, int]:
+    """This rank and the number of ranks; (0, 1) without torch.distributed."""
+    dist = torch.distributed
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def agree(who: str, mine: dict[str, str]) -> None:
+    """Raise a ValueError on every rank that names the first difference in what they are about to do."""
+    if rank_and_ranks()[1] > 1:
+        raise_difference(who, mine, None)
+
+
+def gathered(mine: Any) -> list[Any]:
+    """The values of all ranks, in order."""
+    ranks = rank_and_ranks()[1]
+    if ranks == 1:
+        return [mine]
+    everyone: list[Any] = [None] * ranks
+    torch.distributed.all_gather_object(everyone, mine)
+    return everyone
+
+
+@contextlib.contextmanager
+def failing_together(kind: type[Exception], failure: str) -> Iterator[None]:
+    """Wait for all ranks at the end of a block, and raise an error of any of them on all: none waits for ever."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    cause: BaseException | None = None
+    try:
+        yield
+    except CheckpointException as error:
+        cause = next(iter(error.failures.values()))[0]
+    except Exception as error:
+        cause = error
+    everyone = gathered(None if cause is None else f"{failure}: {str(cause) or type(cause).__name__}")
+    for rank, text in enumerate(everyone):
+        if text is not None:
+            raise kind(f"{text} (on rank {rank})" if len(everyone) > 1 else text) from cause

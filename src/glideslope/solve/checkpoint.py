@@ -1,8 +1,8 @@
 """Checkpoints of a run: written whole or not at all, checked when read, and refused where they are of another run.
 
 A file is a line with the format, a line with the SHA-256 of what follows, and that: what `torch.save` makes of tensors
-and numbers. It is written beside its place, brought to the disk and renamed over the last one, which stays as
-`<path>.previous`: whenever the process dies, one complete checkpoint is there.
+and numbers. It replaces the last one in one moment, which stays as `<path>.previous`: whenever the process dies, one
+complete checkpoint is there. Reading runs no code of the file (`torch.load(weights_only=True)`).
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from glideslope.files import special_kind, write_whole
+from glideslope.optim.pickled_values import why_refused
 
 FORMAT = b"glideslope checkpoint 1\n"
 DIGEST_LENGTH = 65  # 64 hexadecimal digits and the end of the line
@@ -39,6 +41,8 @@ class Checkpoint:
         self.path, self.every, self.description = Path(path), every, dict(description)
         if not self.path.absolute().parent.is_dir():
             raise ValueError(f"checkpoint must be a file in a folder that exists; got {str(path)!r}")
+        if kind := special_kind(self.path):
+            raise ValueError(f"checkpoint must be a regular file or a name that is free; {str(path)!r} is {kind}")
         self._last_step = 0
         self._last_time = time.monotonic()
 
@@ -47,6 +51,10 @@ class Checkpoint:
         if not self.path.exists():
             return None
         saved = read_checkpoint(self.path)
+        if not isinstance(saved, dict) or not all(
+            isinstance(saved.get(part), dict) for part in ("description", "state")
+        ):
+            raise damaged(self.path, "its contents are not those of a run")
         for name, wanted in self.description.items():
             given = saved["description"].get(name)
             if given != wanted:
@@ -82,45 +90,14 @@ def write_checkpoint(path: Path, content: State) -> None:
     payload = io.BytesIO()
     torch.save(content, payload)
     data = payload.getbuffer()
-    beside = path.with_name(path.name + ".part")
-    try:
-        with open(beside, "wb") as file:
-            file.write(FORMAT + hashlib.sha256(data).hexdigest().encode() + b"\n")
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            keep_as_previous(path)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-    bring_to_disk(path.absolute().parent)
-
-
-def keep_as_previous(path: Path) -> None:
-    """Give the file a second name, so that there is no moment without it; a copy where a disk has no such names."""
-    beside = path.with_name(path.name + ".previous.part")
-    beside.unlink(missing_ok=True)
-    try:
-        os.link(path, beside)
-    except OSError:
-        shutil.copyfile(path, beside)
-    os.replace(beside, previous(path))
-
-
-def bring_to_disk(folder: Path) -> None:
-    """Make a rename in a folder survive a loss of power, where the system can."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    head = FORMAT + hashlib.sha256(data).hexdigest().encode() + b"\n"
+    write_whole(path, [head, data], former=previous(path))
 
 
 def read_checkpoint(path: Path) -> State:
     """What `write_checkpoint` wrote; a ValueError that names the file, and the one before it, if it is damaged."""
+    if kind := special_kind(path):
+        raise damaged(path, f"it is {kind}")
     data = path.read_bytes()
     body = len(FORMAT) + DIGEST_LENGTH
     if not data.startswith(FORMAT):
@@ -128,7 +105,10 @@ def read_checkpoint(path: Path) -> State:
     digest = data[len(FORMAT) : body].strip()
     if hashlib.sha256(memoryview(data)[body:]).hexdigest().encode() != digest:
         raise damaged(path, "its contents do not have the checksum they were written with: truncated or altered")
-    content: State = torch.load(io.BytesIO(data[body:]), map_location="cpu", weights_only=True)
+    try:
+        content: State = torch.load(io.BytesIO(data[body:]), map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise damaged(path, f"it {why_refused(data[body:], error)}") from None
     return content
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
+import geoopt
 import numpy as np
 import pymanopt
 import pytest
@@ -20,11 +19,6 @@ from glideslope.formulas.retraction import (
     qr_retraction,
     retract,
 )
-
-with warnings.catch_warnings():
-    # geoopt scripts its functions with torch.jit when it is imported.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import geoopt
 
 KINDS = ("qr", "polar", "cayley", "exponential")
 TYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from operator import is_
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, TypeVar, cast, overload
 
 import torch
 from torch import Tensor
@@ -21,9 +22,23 @@ from glideslope.stiefel.sharding import is_sharded
 from glideslope.stiefel.views import as_matrices, default_view, matrix_shape
 
 Group = dict[str, Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
 COUNTERS = ("shortened", "recovered", "skipped")
 # Matrices up to this many entries are stacked by foreach=None: above it gathering costs more than batching saves.
 STACK_UP_TO = 32_768
+
+
+def outside_inference_mode(function: Function) -> Function:
+    """Run outside of torch.inference_mode: state and scratch made inside could not be written by a later step."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+            return function(*args, **kwargs)
+        with torch.inference_mode(False), torch.no_grad():
+            return function(*args, **kwargs)
+
+    return cast(Function, wrapper)
 
 
 class BucketList(NamedTuple):
@@ -93,6 +108,11 @@ class StiefelOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._step_groups()
+        return loss
+
+    def _step_groups(self) -> None:
+        """Move all parameters that have a gradient."""
         if self._has_sharded:  # before anything moves
             check_fingerprint(type(self).__name__, self.param_groups, self._gradients_of)
         sharded: list[tuple[Sharded, list[Tensor], Group]] = []
@@ -114,7 +134,6 @@ class StiefelOptimizer(torch.optim.Optimizer):
                 self._step_free(params, gradients, group)
         if sharded:
             self._step_sharded(sharded)
-        return loss
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group; a constrained one is checked for shape, type, options and a start in the safe region."""

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from glideslope.optim.base import Group, outside_inference_mode
+from glideslope.optim.base import Group
+from glideslope.optim.bucket import outside_inference_mode
 from glideslope.optim.proposal import ProposalLanding
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
@@ -90,8 +91,8 @@ class Landing(ProposalLanding):
             result = step(*args, **kwargs)
             if not progress.begun:
                 raise RuntimeError(
-                    f"attach_landing: the step of this {type(self._optimizer).__name__} ran none of torch's step hooks, "
-                    "so that nothing could be landed; whatever replaced optimizer.step has to call the step it replaced"
+                    f"attach_landing: the step of this {type(self._optimizer).__name__} ran none of torch's step "
+                    "hooks, so that nothing could be landed; what replaced optimizer.step has to call the former step"
                 )
             if not progress.landed:  # a step inside raised, and the one around it went on
                 self.land()
@@ -141,7 +142,7 @@ class Landing(ProposalLanding):
             if calls > 1:
                 raise RuntimeError(
                     f"attach_landing: {type(self._optimizer).__name__} called its closure a second time in one step, "
-                    "at a point that is not orthonormal. Attach to an optimizer that evaluates the loss once in a step, "
+                    "at a point that is not orthonormal. Attach to an optimizer that evaluates the loss once a step, "
                     "or use gs.LandingSGD or gs.LandingAdam"
                 )
             self.take_back()

@@ -43,6 +43,7 @@ class ProposalLanding(LandingOptimizer):
     @torch.no_grad()
     def lend(self) -> None:
         """Replace the gradients of constrained parameters by their tangent parts, until `take_back`."""
+        self._check_gradients([[param.grad for param in group["params"]] for group in self.param_groups])
         sharded: list[Sharded] = []
         for index, group in enumerate(self.param_groups):
             params = [param for param in group["params"] if param.grad is not None] if group["orthogonal"] else []

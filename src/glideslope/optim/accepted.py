@@ -44,11 +44,14 @@ def check_dense_floats(described: str, param: Tensor) -> None:
 
 
 def check_dense_gradients(who: str, labels: Iterable[str], gradients: Sequence[Tensor | None]) -> None:
-    """Raise a ValueError if any of the gradients is sparse; the labels are read only then."""
-    if all(gradient is None or gradient.layout is torch.strided for gradient in gradients):
+    """Raise a ValueError if any of the gradients is sparse, the one other layout that .grad of a dense tensor may have.
+
+    The labels are read only then.
+    """
+    if not any(gradient.is_sparse for gradient in gradients if gradient is not None):
         return
     for label, gradient in zip(labels, gradients, strict=True):
-        if gradient is not None and gradient.layout is not torch.strided:
+        if gradient is not None and gradient.is_sparse:
             raise ValueError(
                 f"{who}: {label} has a {_short(gradient.layout)} gradient, and takes dense ones only: use "
                 "sparse=False in the layer, or X.grad = X.grad.to_dense() before the step. Nothing has been stepped"

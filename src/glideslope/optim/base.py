@@ -26,6 +26,7 @@ from glideslope.optim.bucket import (
     Stack,
     Workspaces,
     has_matrix_view,
+    loaded_entries,
     outside_inference_mode,
 )
 from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis
@@ -160,7 +161,8 @@ class StiefelOptimizer(torch.optim.Optimizer):
         for saved, group in zip(final["param_groups"], self.param_groups, strict=True):
             if group["orthogonal"]:
                 for saved_id, param in zip(saved["params"], group["params"], strict=True):
-                    self._load_constrained(param, final["state"].get(saved_id, {}))
+                    if saved_id in final["state"]:
+                        self.state[param] = loaded_entries(param, final["state"][saved_id])
         self._reset_buckets()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -308,14 +310,3 @@ class StiefelOptimizer(torch.optim.Optimizer):
 
     def _start_radius(self, group: Group) -> float:
         return float(group["safe_radius"])
-
-    def _load_constrained(self, param: Tensor, saved: dict[str, Any]) -> None:
-        compute_type = torch.float32 if param.dtype in HALF_TYPES else param.dtype
-        tensors: dict[str, Any] = {name: value for name, value in saved.items() if isinstance(value, Tensor)}
-        for name, value in tensors.items():
-            if is_sharded(value) and not is_sharded(param):
-                value = value.full_tensor()
-            entry = value.to(param.device, copy=True)
-            self.state[param][name] = entry.to(compute_type) if value.shape == param.shape else entry
-        if param.dtype not in HALF_TYPES:
-            self.state.get(param, {}).pop("master", None)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.workspace import Workspace
+from glideslope.stiefel.sharding import is_sharded
 from glideslope.stiefel.views import as_matrices, flattened_shape, matrix_shape
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -205,6 +206,20 @@ class Stack(Bucket):
                 piece.copy_(given)
             state[name] = piece
         self.entries[name] = (stack, pieces)
+
+
+def loaded_entries(param: Tensor, saved: State) -> State:
+    """Entries of a saved state as a bucket of this parameter wants them: copies in its compute type, none shared."""
+    half = param.dtype in HALF_TYPES
+    compute_type = torch.float32 if half else param.dtype
+    tensors: State = {name: value for name, value in saved.items() if isinstance(value, Tensor)}
+    if not half:
+        tensors.pop("master", None)
+    for name, value in tensors.items():
+        whole = value.full_tensor() if is_sharded(value) and not is_sharded(param) else value
+        entry = whole.to(param.device, copy=True)
+        tensors[name] = entry.to(compute_type) if whole.shape == param.shape else entry
+    return tensors
 
 
 def has_matrix_view(param: Tensor, view: str) -> bool:

@@ -1,11 +1,13 @@
-"""Test set-up: hypothesis draws the same examples on every machine, and torch starts from one seed."""
+"""Test set-up: the same hypothesis examples on every machine, torch from one seed, peers imported without warnings."""
 
+import peer_imports
 import pytest
 import torch
 from hypothesis import settings
 
 settings.register_profile("glideslope", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("glideslope")
+peer_imports.install()
 
 
 @pytest.fixture

@@ -205,3 +205,94 @@ def test_a_free_complex_scalar_survives_saving():
         feed(optimizer, [scalar], [[torch.tensor(1j)]])
         feed(resumed, [fresh], [[torch.tensor(1j)]])
         assert_same([fresh], [scalar])
+
+
+def with_entry(saved, position, name, value):
+    """A state in which one entry of one parameter is another tensor."""
+    return {**saved, "state": {**saved["state"], position: {**saved["state"][position], name: value}}}
+
+
+def entries(state):
+    """Everything in a state, tensors as lists."""
+    return {key: {name: value.tolist() for name, value in entry.items()} for key, entry in state["state"].items()}
+
+
+OTHER_SHAPES = {
+    "one row": ("momentum_buffer", (1, 3), (6, 3)),
+    "one number per matrix": ("momentum_buffer", (1,), (6, 3)),
+    "a number": ("momentum_buffer", (), (6, 3)),
+    "more dimensions": ("momentum_buffer", (1, 6, 3), (6, 3)),
+    "counters": ("skipped", (6, 3), (1,)),
+}
+
+
+@pytest.mark.parametrize(("name", "shape", "expected"), OTHER_SHAPES.values(), ids=OTHER_SHAPES.keys())
+@pytest.mark.parametrize("foreach", [True, False])
+@pytest.mark.parametrize("cls", [gs.LandingSGD, gs.RiemannianSGD, gs.PenaltySGD])
+def test_an_entry_of_another_shape_is_refused_and_the_state_stays(cls, foreach, name, shape, expected):
+    params = parameters([(5, 2), (6, 3)])
+    named = [("first", params[0]), ("second", params[1])]
+    optimizer = cls(named, lr=0.05, momentum=0.9, foreach=foreach)
+    feed(optimizer, params, random_gradients(params, 2))
+    saved = through_a_file(optimizer.state_dict())
+    before = entries(optimizer.state_dict())
+    bad = with_entry(saved, 1, name, torch.ones(shape))
+    bad["param_groups"] = [{**bad["param_groups"][0], "lr": 0.7}]
+    pattern = rf"{cls.__name__}: .*'{name}' of parameter 'second'.*{expected}; got {shape}".replace("(", r"\(")
+    with pytest.raises(ValueError, match=pattern.replace(")", r"\)")):
+        optimizer.load_state_dict(bad)
+    assert entries(optimizer.state_dict()) == before
+    assert optimizer.param_groups[0]["lr"] == 0.05
+    expected_params = copies_of(params)
+    resumed = cls(expected_params, lr=0.05, momentum=0.9, foreach=foreach)
+    resumed.load_state_dict(saved)
+    after = random_gradients(params, 2, seed=5)
+    feed(optimizer, params, after)
+    feed(resumed, expected_params, after)
+    assert_same(params, expected_params)
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"), [(gs.LandingAdam, "exp_avg"), (gs.LandingSGD, "momentum_buffer")], ids=["AdamW", "SGD"]
+)
+def test_an_entry_of_another_shape_is_refused_for_free_parameters_too(cls, name):
+    free = torch.nn.Parameter(torch.ones(3, 2))
+    options = {} if cls is gs.LandingAdam else {"momentum": 0.9}
+    optimizer = cls([{"params": [free], "orthogonal": False}], **options)
+    feed(optimizer, [free], [[torch.ones(3, 2)]])
+    saved = through_a_file(optimizer.state_dict())
+    with pytest.raises(ValueError, match=rf"'{name}' of parameter 0.*\(3, 2\); got \(2,\)"):
+        optimizer.load_state_dict(with_entry(saved, 0, name, torch.ones(2)))
+    optimizer.load_state_dict(saved)
+
+
+def test_a_moment_or_master_of_another_shape_is_refused():
+    params = [torch.nn.Parameter(p.detach().bfloat16()) for p in parameters([(6, 3)], dtype=torch.float32)]
+    adam = gs.LandingAdam(params)
+    feed(adam, params, random_gradients(params, 1))
+    attached = gs.attach_landing(torch.optim.SGD(params, lr=0.1), params)
+    feed(attached, params, random_gradients(params, 1))
+    for optimizer, name, shape in (
+        (adam, "second_moment", (3,)),
+        (adam, "steps", ()),
+        (attached.landing, "master", (3,)),
+    ):
+        bad = with_entry(optimizer.state_dict(), 0, name, torch.ones(shape))
+        with pytest.raises(ValueError, match=rf"'{name}' of parameter 0"):
+            optimizer.load_state_dict(bad)
+
+
+def test_a_hook_may_mend_a_state_before_it_is_loaded():
+    params = parameters([(6, 3)])
+    optimizer = gs.LandingSGD(params, lr=0.05, momentum=0.9)
+    feed(optimizer, params, random_gradients(params, 2))
+    saved = through_a_file(optimizer.state_dict())
+    bad = with_entry(saved, 0, "momentum_buffer", saved["state"][0]["momentum_buffer"].reshape(18))
+    resumed = gs.LandingSGD(copies_of(params), lr=0.05, momentum=0.9)
+
+    def mend(_, state):
+        return with_entry(state, 0, "momentum_buffer", state["state"][0]["momentum_buffer"].reshape(6, 3))
+
+    resumed.register_load_state_dict_pre_hook(mend)
+    resumed.load_state_dict(bad)
+    assert entries(resumed.state_dict()) == entries(saved)

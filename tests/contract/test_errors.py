@@ -3,6 +3,7 @@
 import pytest
 import torch
 from contract.factories import (
+    ATTACHED,
     CLASSES,
     SAFE,
     assert_same,
@@ -212,3 +213,57 @@ def test_an_attached_optimizer_whose_step_raises_leaves_gradient_and_parameter_a
     with pytest.raises(RuntimeError, match="out of memory"):
         optimizer.step()
     assert_same([X, X.grad], [start, given])
+
+
+MISSPELT = {
+    "atraction": "attraction",
+    "saferadius": "safe_radius",
+    "Metric": "metric",
+    "views": "view",
+    "orthogonl": "orthogonal",
+    "for_each": "foreach",
+}
+
+
+@of({**LANDING_CLASSES, **ATTACHED})
+@pytest.mark.parametrize(("key", "meant"), MISSPELT.items())
+def test_a_misspelt_option_of_a_group_is_refused_with_the_nearest_name(make, key, meant):
+    good, bad = parameters([(6, 3), (6, 3)])
+    with pytest.raises(ValueError, match=rf"has no option {key!r}; did you mean {meant!r}"):
+        make([{"params": [good, bad], key: 1.0}])
+    if make in LANDING_CLASSES.values():
+        optimizer = make([good])
+        with pytest.raises(ValueError, match=rf"{make.__name__} has no option {key!r}; did you mean {meant!r}"):
+            optimizer.add_param_group({"params": [bad], key: 1.0})
+        assert len(optimizer.param_groups) == 1
+
+
+def test_a_misspelt_option_in_a_pattern_or_for_all_groups_is_refused():
+    model = torch.nn.Linear(6, 3)
+    gs.orthogonalize_(model)
+    for groups in (gs.param_groups(model, atraction=2.0), gs.param_groups(model, {"weight": {"atraction": 2.0}})):
+        with pytest.raises(ValueError, match="no option 'atraction'; did you mean 'attraction'"):
+            gs.LandingSGD(groups)
+    with pytest.raises(ValueError, match="no option 'weigth_decay'; did you mean 'weight_decay'"):
+        gs.LandingSGD(gs.param_groups(model, {"bias": {"weigth_decay": 0.0}}))
+
+
+@of(CLASSES)
+def test_keys_of_schedulers_and_frameworks_pass_as_in_torch(make):
+    foreign = ("name", "lr_scale", "layer_name", "initial_lr", "max_lr", "min_lr", "swa_lr", "max_momentum", "betas")
+    foreign += ("base_momentum", "no_weight_decay", "fused", "amsgrad", "capturable", "differentiable", "retraction")
+    group = {"params": parameters([(6, 3)]), **dict.fromkeys(foreign, 0.5)}
+    known = {name: group.pop(name) for name in foreign if name in make(parameters([(6, 3)])).defaults}
+    optimizer = make([group])
+    assert all(optimizer.param_groups[0][name] == 0.5 for name in foreign if name not in known)
+
+
+@of(CLASSES)
+def test_groups_that_schedulers_wrote_to_can_be_given_to_another_optimizer(make):
+    params = parameters([(6, 3)])
+    options = {} if make is gs.LandingAdam else {"momentum": 0.9}
+    first = make(params, lr=0.1, **options)
+    torch.optim.lr_scheduler.OneCycleLR(first, max_lr=0.1, total_steps=10)
+    torch.optim.swa_utils.SWALR(first, swa_lr=0.05)
+    for other in CLASSES.values():
+        other([dict(group) for group in first.param_groups])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
+import geoopt
 import numpy as np
 import pymanopt
 import pytest
@@ -20,11 +19,6 @@ from glideslope.formulas.retraction import (
     qr_retraction,
     retract,
 )
-
-with warnings.catch_warnings():
-    # geoopt scripts its functions with torch.jit when it is imported.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import geoopt
 
 KINDS = ("qr", "polar", "cayley", "exponential")
 TYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
@@ -141,6 +135,31 @@ def test_a_retraction_is_orthonormal_to_the_rounding_of_the_type(kind, dtype, sh
     assert Y.dtype == dtype
     assert Y.shape == X.shape
     assert (distance(Y) <= rounding(dtype)).all()
+
+
+@all_kinds
+@all_types
+@pytest.mark.parametrize("norm", [0.0, 1.5])
+def test_a_point_slightly_off_the_manifold_ends_on_it(kind, dtype, norm, generator):
+    """Newton-Schulz squares the distance: 1e-3 becomes less than 1e-6."""
+    X, Z = point_and_tangent((2, 3, 7, 4), dtype, generator, norm=norm)
+    off = torch.randn(2, 3, 4, 4, dtype=dtype, generator=generator)
+    X = X + X @ (off + off.mH) * (2.5e-4 / torch.linalg.vector_norm(off, dim=(-2, -1), keepdim=True))
+    assert (distance(X) > 2e-4).all()
+    assert (distance(retract(X, Z, kind)) <= 1e-6 + rounding(dtype)).all()
+
+
+@pytest.mark.parametrize("kind", ["cayley", "exponential"])
+def test_a_point_far_off_the_manifold_is_not_thrown_further(kind, generator):
+    X, Z = point_and_tangent((9, 3), torch.float64, generator, norm=0.1)
+    assert_same(retract(3 * X, torch.zeros_like(Z), kind), 3 * X)
+    assert distance(retract(3 * X, 3 * Z, kind)) <= distance(3 * X) + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["cayley", "exponential"])
+def test_the_derivative_at_an_orthonormal_point_is_finite(kind, generator):
+    X, Z = (one.requires_grad_() for one in point_and_tangent((9, 3), torch.float64, generator))
+    torch.autograd.gradcheck(lambda *both: retract(*both, kind), (X, Z))
 
 
 @pytest.mark.parametrize("kind", ["qr", "polar"])

@@ -20,6 +20,10 @@ def through_torch_save(model):
     return torch.load(buffer, weights_only=False)
 
 
+SCRIPTING = pytest.mark.filterwarnings("ignore:.*torch.jit")  # deprecated, and a model may still be scripted
+
+
+@SCRIPTING
 @pytest.mark.parametrize(
     "copied",
     [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)), through_torch_save, torch.jit.script],
@@ -54,7 +58,7 @@ class Recurrent(nn.Module):
         return self.attention(states, states, states)[0]
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@SCRIPTING
 def test_a_scripted_model_gives_the_results_of_the_marked_one_after_saving_too():
     model = Recurrent()
     orthogonalize_(model, (nn.LSTM, nn.MultiheadAttention))

@@ -42,9 +42,25 @@ def test_the_groups_hold_every_parameter_under_its_name_once():
     assert all(net.get_parameter(name) is parameter for name, parameter in found)
 
 
-def test_a_model_without_marks_has_only_free_parameters():
+def test_a_model_without_marks_has_only_free_parameters_and_a_warning_says_so():
     net = nn.Linear(3, 2)
-    assert summary(param_groups(net, lr=1.0)) == [{"params": ["weight", "bias"], "orthogonal": False, "lr": 1.0}]
+    with pytest.warns(
+        UserWarning, match=r"no parameter of this Linear is marked.*gs\.orthogonalize_\(model\)"
+    ) as caught:
+        groups = param_groups(net, lr=1.0)
+    assert summary(groups) == [{"params": ["weight", "bias"], "orthogonal": False, "lr": 1.0}]
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_model_whose_marked_parameters_need_no_gradient_does_not_warn():
+    net = nn.Linear(3, 2)
+    orthogonalize_(net)
+    net.weight.requires_grad_(False)
+    assert [group["orthogonal"] for group in param_groups(net)] == [False]
+
+
+def test_a_model_without_parameters_has_no_groups_and_no_warning():
+    assert param_groups(nn.ReLU()) == []
 
 
 def test_options_can_be_set_per_pattern_and_later_patterns_win():

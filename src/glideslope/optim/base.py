@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from operator import is_
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.orthogonality import distance
-from glideslope.optim.bucket import Bucket, InPlace, Stack, Workspaces
+from glideslope.optim.accepted import (
+    check_dense_floats,
+    check_dense_gradients,
+    check_entry,
+    check_keys,
+    check_writable,
+    has_data,
+)
+from glideslope.optim.bucket import (
+    Bucket,
+    BucketList,
+    InPlace,
+    Stack,
+    Workspaces,
+    has_matrix_view,
+    loaded_entries,
+    outside_inference_mode,
+)
 from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis
 from glideslope.optim.ranks import check_agreement, check_fingerprint
 from glideslope.optim.sharded import Sharded, sharded_distances, warn_of_moves
@@ -22,31 +37,10 @@ from glideslope.stiefel.views import as_matrices, default_view, matrix_shape
 
 Group = dict[str, Any]
 COUNTERS = ("shortened", "recovered", "skipped")
+# State entries of one number per matrix; all others have the shape of the parameter.
+PER_MATRIX = (*COUNTERS, "steps", "root_second_moment")
 # Matrices up to this many entries are stacked by foreach=None: above it gathering costs more than batching saves.
 STACK_UP_TO = 32_768
-
-
-class BucketList(NamedTuple):
-    """The buckets of a group, and what they were made for."""
-
-    options: tuple[Any, ...]
-    params: list[Tensor]
-    buckets: list[Bucket]
-    seen: list[Any]
-    """The keys and values of the optimizer's state when it was last looked at: looking each of them up is slow."""
-
-    def is_current(self, params: list[Tensor], state: dict[Tensor, Any]) -> bool:
-        """Whether these are the parameters, and the buckets still write to their state."""
-        if len(params) != len(self.params) or not all(map(is_, params, self.params)):
-            return False
-        found = [*state, *state.values()]
-        if len(found) != len(self.seen) or not all(map(is_, found, self.seen)):
-            for bucket in self.buckets:
-                if not all(map(is_, [state.get(param) for param in bucket.params], bucket.states)):
-                    return False
-            if not torch.compiler.is_compiling():  # which would compile a second time
-                self.seen[:] = found
-        return all(bucket.is_current() for bucket in self.buckets)
 
 
 class StiefelOptimizer(torch.optim.Optimizer):
@@ -86,6 +80,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None: ...
     @overload
     def step(self, closure: Callable[[], float]) -> float: ...
+    @outside_inference_mode
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Take one step; with a closure, call it first and return its loss."""
@@ -93,11 +88,17 @@ class StiefelOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._step_groups()
+        return loss
+
+    def _step_groups(self) -> None:
+        """Move all parameters that have a gradient."""
         if self._has_sharded:  # before anything moves
             check_fingerprint(type(self).__name__, self.param_groups, self._gradients_of)
+        gradients_of_groups = [self._gradients_of(group["params"]) for group in self.param_groups]
+        self._check_gradients(gradients_of_groups)
         sharded: list[tuple[Sharded, list[Tensor], Group]] = []
-        for index, group in enumerate(self.param_groups):
-            found = self._gradients_of(group["params"])
+        for index, (group, found) in enumerate(zip(self.param_groups, gradients_of_groups, strict=True)):
             params = [param for param, gradient in zip(group["params"], found, strict=True) if gradient is not None]
             gradients = [gradient for gradient in found if gradient is not None]
             if not params:
@@ -114,13 +115,15 @@ class StiefelOptimizer(torch.optim.Optimizer):
                 self._step_free(params, gradients, group)
         if sharded:
             self._step_sharded(sharded)
-        return loss
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group; a constrained one is checked for shape, type, options and a start in the safe region."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
+            check_keys(type(self).__name__, group, (*self.defaults, "view", "params", "param_names"))
+            for label, param in self._labelled(group):
+                check_writable(f"{type(self).__name__}: {label}", param)
             self._check_options(group)
             if group["orthogonal"]:
                 self._check_sharded(group)
@@ -138,13 +141,28 @@ class StiefelOptimizer(torch.optim.Optimizer):
             for name, param in self._named(group)
         )
 
+    @outside_inference_mode
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state; entries take the type the step computes in, which for half precision is float32."""
-        super().load_state_dict(state_dict)
-        for saved, group in zip(state_dict["param_groups"], self.param_groups, strict=True):
+        """Load a state; entries take the type the step computes in, which for half precision is float32.
+
+        An entry of another shape than a step would give it is a ValueError, and nothing is loaded.
+        """
+        final: dict[str, Any] = {}
+
+        def check(_: Any, mended: dict[str, Any]) -> None:
+            self._check_loaded(mended)
+            final.update(mended)
+
+        last = self.register_load_state_dict_pre_hook(check)  # after the hooks of the user, which may mend a state
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            last.remove()
+        for saved, group in zip(final["param_groups"], self.param_groups, strict=True):
             if group["orthogonal"]:
                 for saved_id, param in zip(saved["params"], group["params"], strict=True):
-                    self._load_constrained(param, state_dict["state"].get(saved_id, {}))
+                    if saved_id in final["state"]:
+                        self.state[param] = loaded_entries(param, final["state"][saved_id])
         self._reset_buckets()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -202,7 +220,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
         first, states = together[0], [self.state[param] for param in together]
         if is_sharded(first):
             return Sharded(first, view, states[0])
-        if len(together) == 1 and first.dtype not in HALF_TYPES and _has_matrix_view(first, view):
+        if len(together) == 1 and first.dtype not in HALF_TYPES and has_matrix_view(first, view):
             return InPlace(first, view, states[0], self._workspaces)
         return Stack(together, view, states)
 
@@ -211,6 +229,11 @@ class StiefelOptimizer(torch.optim.Optimizer):
         offset = sum(len(g["params"]) for g in self.param_groups[: self._index(group)])
         for i, param in enumerate(group["params"]):
             yield (names[i] if names else f"parameter {offset + i}", param)
+
+    def _labelled(self, group: Group) -> Iterable[tuple[str, Tensor]]:
+        """The parameters of a group as errors call them: parameter 'layer.weight', or parameter 3."""
+        for name, param in self._named(group):
+            yield (f"parameter {name!r}" if group.get("param_names") else name), param
 
     def _index(self, group: Group) -> int:
         return next(i for i, g in enumerate(self.param_groups) if g is group)
@@ -230,13 +253,9 @@ class StiefelOptimizer(torch.optim.Optimizer):
 
     def _check_constrained(self, group: Group) -> None:
         who, given = type(self).__name__, group.get("view")
-        for name, param in self._named(group):
-            label = f"parameter {name!r}" if group.get("param_names") else name
+        for label, param in self._labelled(group):
+            check_dense_floats(f"{who}: {label}", param)
             described = f"{who}: {label} of shape {tuple(param.shape)}"
-            if not (param.is_floating_point() or param.is_complex()):
-                raise ValueError(
-                    f"{described} is {param.dtype}; a constrained parameter must be floating point or complex"
-                )
             view = given or default_view(param.ndim)
             if view is None:
                 raise ValueError(
@@ -248,7 +267,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
                 matrix_shape(tuple(param.shape), view)
             except ValueError as error:
                 raise ValueError(f"{described}: {error}") from None
-            if self.keeps_safe and _has_data(param):
+            if self.keeps_safe and has_data(param):
                 self._check_start(described, param, group)
         if self._has_sharded:
             warn_of_moves(who, [(name, param) for name, param in self._named(group) if is_sharded(param)], group)
@@ -271,29 +290,23 @@ class StiefelOptimizer(torch.optim.Optimizer):
                 f"X.data = {mended} for a matrix X"
             )
 
+    def _check_gradients(self, gradients: Sequence[Sequence[Tensor | None]]) -> None:
+        """Refuse sparse gradients, one list for each group, where a step would fail half way."""
+        free_take_sparse = "betas" not in self.defaults  # torch's SGD takes them, its AdamW does not
+        for group, found in zip(self.param_groups, gradients, strict=True):
+            if group["orthogonal"] or not free_take_sparse:
+                labels = (label for label, _ in self._labelled(group))
+                check_dense_gradients(type(self).__name__, labels, found)
+
+    def _check_loaded(self, state_dict: dict[str, Any]) -> None:
+        """Refuse a state with entries of other shapes, which would be broadcast."""
+        for saved, group in zip(state_dict["param_groups"], self.param_groups, strict=False):  # torch compares numbers
+            for saved_id, (label, param) in zip(saved["params"], self._labelled(group), strict=False):
+                count = matrix_shape(tuple(param.shape), group["view"])[:-2] or (1,) if group["orthogonal"] else ()
+                for name, value in state_dict["state"].get(saved_id, {}).items():
+                    if isinstance(value, Tensor) and name != "step":  # AdamW's, a number
+                        expected = count if count and name in PER_MATRIX else tuple(param.shape)
+                        check_entry(type(self).__name__, label, name, value, expected)
+
     def _start_radius(self, group: Group) -> float:
         return float(group["safe_radius"])
-
-    def _load_constrained(self, param: Tensor, saved: dict[str, Any]) -> None:
-        compute_type = torch.float32 if param.dtype in HALF_TYPES else param.dtype
-        for name, value in saved.items():
-            if is_sharded(value) and not is_sharded(param):
-                value = value.full_tensor()
-            entry = value.to(param.device, copy=True)
-            self.state[param][name] = entry.to(compute_type) if value.shape == param.shape else entry
-        if param.dtype not in HALF_TYPES:
-            self.state.get(param, {}).pop("master", None)
-
-
-def _has_data(param: Tensor) -> bool:
-    """Whether a parameter has values to look at: it is neither on the meta device nor a fake tensor."""
-    fakes = sys.modules.get("torch._subclasses.fake_tensor")  # importing it would import the compiler
-    return param.device.type != "meta" and not (fakes and isinstance(param, fakes.FakeTensor))
-
-
-def _has_matrix_view(param: Tensor, view: str) -> bool:
-    """Whether the matrices of a parameter lie in its own memory, so that they can be stepped in place."""
-    if param.is_contiguous() or (view == "matrix" and param.ndim <= 3):
-        return True
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return param.ndim in formats and param.is_contiguous(memory_format=formats[param.ndim])

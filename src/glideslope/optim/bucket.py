@@ -7,20 +7,36 @@ optimizer is gathered: the parameters and their gradients.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.workspace import Workspace
+from glideslope.stiefel.sharding import is_sharded
 from glideslope.stiefel.views import as_matrices, flattened_shape, matrix_shape
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 State = dict[str, Any]
 Workspaces = dict[tuple[Any, ...], Workspace]
+
+
+def outside_inference_mode(function: Function) -> Function:
+    """Run outside of torch.inference_mode: state and scratch made inside could not be written by a later step."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+            return function(*args, **kwargs)
+        with torch.inference_mode(False), torch.no_grad():
+            return function(*args, **kwargs)
+
+    return cast(Function, wrapper)
 
 
 class Bucket(ABC):
@@ -190,3 +206,48 @@ class Stack(Bucket):
                 piece.copy_(given)
             state[name] = piece
         self.entries[name] = (stack, pieces)
+
+
+def loaded_entries(param: Tensor, saved: State) -> State:
+    """Entries of a saved state as a bucket of this parameter wants them: copies in its compute type, none shared."""
+    half = param.dtype in HALF_TYPES
+    compute_type = torch.float32 if half else param.dtype
+    tensors: State = {name: value for name, value in saved.items() if isinstance(value, Tensor)}
+    if not half:
+        tensors.pop("master", None)
+    for name, value in tensors.items():
+        whole = value.full_tensor() if is_sharded(value) and not is_sharded(param) else value
+        entry = whole.to(param.device, copy=True)
+        tensors[name] = entry.to(compute_type) if whole.shape == param.shape else entry
+    return tensors
+
+
+def has_matrix_view(param: Tensor, view: str) -> bool:
+    """Whether the matrices of a parameter lie in its own memory, so that they can be stepped in place."""
+    if param.is_contiguous() or (view == "matrix" and param.ndim <= 3):
+        return True
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return param.ndim in formats and param.is_contiguous(memory_format=formats[param.ndim])
+
+
+class BucketList(NamedTuple):
+    """The buckets of a group, and what they were made for."""
+
+    options: tuple[Any, ...]
+    params: list[Tensor]
+    buckets: list[Bucket]
+    seen: list[Any]
+    """The keys and values of the optimizer's state when it was last looked at: looking each of them up is slow."""
+
+    def is_current(self, params: list[Tensor], state: dict[Tensor, Any]) -> bool:
+        """Whether these are the parameters, and the buckets still write to their state."""
+        if len(params) != len(self.params) or not all(map(is_, params, self.params)):
+            return False
+        found = [*state, *state.values()]
+        if len(found) != len(self.seen) or not all(map(is_, found, self.seen)):
+            for bucket in self.buckets:
+                if not all(map(is_, [state.get(param) for param in bucket.params], bucket.states)):
+                    return False
+            if not torch.compiler.is_compiling():  # which would compile a second time
+                self.seen[:] = found
+        return all(bucket.is_current() for bucket in self.buckets)

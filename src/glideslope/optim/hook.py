@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MethodType
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
-from glideslope.formulas.field import without_normal_part
-from glideslope.formulas.orthogonality import per_matrix
-from glideslope.formulas.rounding import zero_where_not_finite_
-from glideslope.formulas.row_blocks import Summed, tangent_rows
 from glideslope.optim.base import Group
-from glideslope.optim.bucket import Bucket, Stack
-from glideslope.optim.landing import Estimate, LandingOptimizer, RowEstimate, rule_of, run_in_bundles
-from glideslope.optim.ranks import check_fingerprint
-from glideslope.optim.sharded import Sharded
-from glideslope.stiefel.sharding import local_part
-from glideslope.stiefel.views import as_matrices, copy_matrices_
+from glideslope.optim.bucket import outside_inference_mode
+from glideslope.optim.proposal import ProposalLanding
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 
 
-class Landing(LandingOptimizer):
-    """The landing part of an optimizer with `attach_landing`: its hooks, constrained parameters and diagnostics."""
+@dataclass
+class Progress:
+    """How far a step of the optimizer has come. (Apart from it: the compiler keeps track of plain objects only.)"""
+
+    called: bool = False
+    begun: bool = False
+    landed: bool = False
+    depth: int = 0
+    """How many steps are running: two in one that calls the step of its superclass."""
+
+
+class Landing(ProposalLanding):
+    """The landing part of an optimizer with `attach_landing`: its constrained parameters, diagnostics and `detach()`.
+
+    The optimizer gets two step hooks and, as attributes of the instance, a `step` that undoes what fails and a
+    `__getstate__` that refuses copies. Its class stays as it is.
+    """
 
     def __init__(self, optimizer: torch.optim.Optimizer, params: Any, defaults: Group) -> None:
-        self._before: dict[Tensor, Tensor] = {}
-        self._proposed: dict[Tensor, Tensor] = {}
-        self._lent: dict[Tensor, tuple[Tensor, Tensor, Tensor]] = {}
-        super().__init__(params, {**defaults, "maximize": False})
+        super().__init__(params, defaults)
         stepped = {param for group in optimizer.param_groups for param in group["params"]}
         for group in self.param_groups:
             for name, param in self._named(group):
@@ -40,172 +46,125 @@ class Landing(LandingOptimizer):
                         f"pass parameters that it steps"
                     )
         self._optimizer = optimizer
-        self._handles = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(lambda *_: self._land()),
-        ]
+        self._progress = Progress()
+        self._attach()
+
+    def _attach(self) -> None:
+        host = self._optimizer
+        self._pre_hook = host.register_step_pre_hook(self._before_step)
+        self._post_hook = host.register_step_post_hook(self._after_step)
+        self._attributes = {"landing": self, "step": self._step_of(host), "__getstate__": refuse_copies}
+        self._replaced = {name: vars(host)[name] for name in self._attributes if name in vars(host)}
+        vars(host).update(self._attributes)
+        self._attached = True
 
     def detach(self) -> None:
-        """Take the hooks off; the optimizer is then what it was."""
-        for handle in self._handles:
-            handle.remove()
-        self._optimizer.landing = None  # type: ignore[attr-defined]
-        self._optimizer.__class__ = type(self._optimizer).__mro__[2]
+        """Take landing off; the optimizer is then what it was. A second time does nothing."""
+        self._attached = False
+        self._pre_hook.remove()
+        self._post_hook.remove()
+        own = vars(self._optimizer)
+        for name, attribute in self._attributes.items():
+            if own.get(name) is not attribute:
+                continue  # a scheduler wrapped our step meanwhile; from now on that only passes calls on
+            if name in self._replaced:
+                own[name] = self._replaced[name]
+            else:
+                del own[name]
 
-    def _check_options(self, group: Group) -> None:
-        rule_of(group)
+    def _step_of(self, host: torch.optim.Optimizer) -> MethodType:
+        """The optimizer's step, bound as schedulers expect; if it raises, constrained parameters are as before."""
+        step: Any = host.step
 
-    def _constrained(self) -> list[Tensor]:
-        return [param for group in self.param_groups if group["orthogonal"] for param in group["params"]]
+        @functools.wraps(getattr(step, "__func__", step))
+        def landed_step(_: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+            return self._run(step, args, kwargs) if self._attached else step(*args, **kwargs)
 
-    def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        for param in self._constrained():
-            if param not in self._before:
-                self._before[param] = torch.empty_like(param)
-                self._proposed[param] = torch.empty_like(param)
-        with torch.no_grad():
-            points, before, _ = self._local_parts()
-            torch._foreach_copy_(before, points)
-        self._lend()
+        return MethodType(landed_step, host)
+
+    @outside_inference_mode
+    def _run(self, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._put_hooks_innermost()
+        progress = self._progress
+        progress.called, progress.begun, progress.landed, progress.depth = True, False, False, 0
+        try:
+            result = step(*args, **kwargs)
+            if not progress.begun:
+                raise RuntimeError(
+                    f"attach_landing: the step of this {type(self._optimizer).__name__} ran none of torch's step "
+                    "hooks, so that nothing could be landed; what replaced optimizer.step has to call the former step"
+                )
+            if not progress.landed:  # a step inside raised, and the one around it went on
+                self.land()
+        except BaseException:
+            if progress.begun:
+                self.undo()
+            raise
+        finally:
+            progress.called = False
+        return result
+
+    def _put_hooks_innermost(self) -> None:
+        """Other hooks see the gradients of the caller and landed parameters, whenever they were registered."""
+        if torch.compiler.is_compiling():
+            return
+        before, after = self._optimizer._optimizer_step_pre_hooks, self._optimizer._optimizer_step_post_hooks
+        before[self._pre_hook.id] = before.pop(self._pre_hook.id)
+        for other in [key for key in after if key != self._post_hook.id]:
+            after[other] = after.pop(other)
+
+    def _before_step(self, host: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self._progress.called:
+            raise RuntimeError(
+                "attach_landing: the step of this optimizer was called around the attached one, by its class or by a "
+                "method that was stored before attaching; call optimizer.step()"
+            )
+        self._progress.depth += 1
+        if self._progress.begun:
+            return None
+        self.remember()
+        self._progress.begun = True
+        self.lend()
         # A step's arguments begin with the optimizer itself, then its closure.
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             return None
+        others = {name: value for name, value in kwargs.items() if name != "closure"}
+        return (args[0], self._lending(closure), *args[2:]), others
+
+    def _lending(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """The closure, which computes gradients of the caller, of which the optimizer sees the tangent parts."""
+        calls = 0
 
         def lending_closure() -> Any:
-            self._take_back()
+            nonlocal calls
+            calls += 1
+            if calls > 1:
+                raise RuntimeError(
+                    f"attach_landing: {type(self._optimizer).__name__} called its closure a second time in one step, "
+                    "at a point that is not orthonormal. Attach to an optimizer that evaluates the loss once a step, "
+                    "or use gs.LandingSGD or gs.LandingAdam"
+                )
+            self.take_back()
             loss = closure()
-            self._lend()
+            self.lend()
             return loss
 
-        return (args[0], lending_closure, *args[2:]), {k: v for k, v in kwargs.items() if k != "closure"}
+        return lending_closure
 
-    def _local_parts(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """What this rank has of the constrained parameters, of their points before the step, and of their proposals."""
-        points = self._constrained()
-        before, proposed = ([table[param] for param in points] for table in (self._before, self._proposed))
-        if self._has_sharded:
-            points, before, proposed = (list(map(local_part, tensors)) for tensors in (points, before, proposed))
-        return points, before, proposed
-
-    @torch.no_grad()
-    def _lend(self) -> None:
-        sharded: list[Sharded] = []
-        for index, group in enumerate(self.param_groups):
-            params = [param for param in group["params"] if param.grad is not None] if group["orthogonal"] else []
-            for bucket in self._buckets(index, group, params) if params else []:
-                if isinstance(bucket, Sharded):
-                    sharded.append(Sharded(bucket.param, group["view"], {}))
-                elif isinstance(bucket, Stack):
-                    self._lend_tangent_gradients(bucket)
-                else:
-                    self._lend_tangent_gradient(bucket.params[0], group["view"])
-        if self._has_sharded:
-            check_fingerprint(type(self).__name__, self.param_groups, super()._gradients_of)
-            run_in_bundles(sharded, lambda bucket, _: self._lend_sharded(bucket))
-
-    def _take_back(self) -> None:
-        for param, (given, _, _) in self._lent.items():
-            param.grad = given
-        self._lent.clear()
-
-    @torch.no_grad()
-    def undo(self) -> None:
-        """Put parameters and gradients back as they were before a step that did not finish."""
-        for param in self._constrained():
-            if param in self._before:
-                param.copy_(self._before[param])
-        self._take_back()
-
-    def _lend_tangent_gradient(self, param: Tensor, view: str) -> None:
-        """Let the optimizer see the gradient without its normal part, which per-entry scaling would mix in.
-
-        A matrix whose gradient is not finite is shown zero, so that the optimizer's moments survive it.
-        """
-        assert param.grad is not None
-        X = as_matrices(param.detach(), view, strides_of=param)
-        tangent, finite = finite_tangent_part(X, as_matrices(param.grad, view, strides_of=param).clone())
-        lent = copy_matrices_(torch.empty_like(param), tangent, view)
-        self._lent[param] = (param.grad, lent, finite)
-        param.grad = lent
-
-    def _lend_tangent_gradients(self, bucket: Stack) -> None:
-        """The same for parameters that are stepped as one stack."""
-        grads = [param.grad for param in bucket.params if param.grad is not None]
-        X, G = (bucket.matrices(torch.stack(some).to(bucket.dtype).contiguous()) for some in (bucket.params, grads))
-        tangent, finite = finite_tangent_part(X, G)
-        lent = bucket.stacked(tangent).to(bucket.params[0].dtype).unbind(0)
-        parts = finite.view(len(grads), -1).unbind(0)
-        for param, given, tensor, part in zip(bucket.params, grads, lent, parts, strict=True):
-            self._lent[param] = (given, tensor, part)
-            param.grad = tensor
-
-    def _lend_sharded(self, bucket: Sharded) -> Summed[None]:
-        """The same for a parameter that is spread over ranks."""
-        param, layout = bucket.param, bucket.layout
-        given = layout.local(param.detach())
-        assert param.grad is not None
-        X, G = layout.matrices(given.to(bucket.dtype)), bucket.gradients([param.grad])
-        finite = torch.isfinite(G.sum(dim=(-2, -1)))
-        clean = zero_where_not_finite_(G.clone())
-        tangent, inactive = yield from tangent_rows(X, clean, finite.logical_not().to(clean.dtype))
-        finite = inactive == 0
-        lent = layout.returned(layout.from_matrices(tangent * per_matrix(finite), given).to(param.dtype))
-        self._lent[param] = (param.grad, lent, finite)
-        param.grad = lent
-
-    @torch.no_grad()
-    def _land(self) -> None:
-        points, before, proposed = self._local_parts()
-        torch._foreach_copy_(proposed, before)
-        torch._foreach_sub_(proposed, points)
-        torch._foreach_copy_(points, before)
-        self.step()
-        self._take_back()
-
-    def _gradients_of(self, params: Sequence[Tensor]) -> list[Tensor | None]:
-        return [None if param.grad is None else self._proposed.get(param) for param in params]
-
-    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Estimate:
-        if not all(param in self._lent for param in bucket.params):
-            return Estimate(G, 1.0)
-        finite = torch.cat([self._lent[param][2].reshape(-1) for param in bucket.params])
-        return Estimate(G, 1.0, finite if G.ndim == 3 else finite.squeeze(0))
-
-    def _sharded_estimate(self, bucket: Sharded, X: Tensor, G: Tensor, group: Group) -> Summed[RowEstimate]:
-        yield from ()
-        return RowEstimate(G, 1.0, self._lent[bucket.param][2] if bucket.param in self._lent else None)
-
-    def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
-        pass
+    def _after_step(self, *_: Any) -> None:
+        self._progress.depth -= 1
+        if self._progress.depth == 0:
+            self.land()
+            self._progress.landed = True
 
 
-def finite_tangent_part(X: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
-    """G without its normal part, zero for a matrix that is not finite, and which ones are; G may be written."""
-    finite = torch.isfinite(G.sum(dim=(-2, -1)))
-    return without_normal_part(X, zero_where_not_finite_(G) * per_matrix(finite)), finite
-
-
-class Attached:
-    """What an optimizer with landing attached adds to its own class."""
-
-    landing: Landing
-
-    def step(self, *args: Any, **kwargs: Any) -> Any:
-        """The optimizer's step; if it raises, the constrained parameters and their gradients are as before."""
-        try:
-            return super().step(*args, **kwargs)  # type: ignore[misc]
-        except BaseException:
-            self.landing.undo()
-            raise
-
-    step.hooked = True  # type: ignore[attr-defined] # the step it calls runs torch's hooks; once is enough
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(
-            "an optimizer with landing attached cannot be copied or pickled, since torch drops its hooks; save its "
-            "state_dict(), or copy before attach_landing and attach to the copy"
-        )
+def refuse_copies() -> Any:
+    """Stand in for `__getstate__`, which copy, deepcopy and pickle all call."""
+    raise TypeError(
+        "an optimizer with landing attached cannot be copied or pickled: the copy would step without landing. Save its "
+        "state_dict(), or optimizer.landing.detach(), copy, and attach to both"
+    )
 
 
 def attach_landing(
@@ -226,7 +185,8 @@ def attach_landing(
     optimizer; `optimizer.landing` has `diagnostics()` and `detach()`.
 
     Args:
-        optimizer: Any torch.optim.Optimizer that steps `params`.
+        optimizer: Any torch.optim.Optimizer that steps `params` and evaluates a closure at most once in a step, so
+            not LBFGS.
         params: Parameters, named parameters, or groups with a `view` (as from gs.param_groups; free ones are
             left to the optimizer).
         attraction: Weight λ > 0 of the pull towards the manifold per step; ½ is one Newton-Schulz step, and
@@ -241,6 +201,12 @@ def attach_landing(
         raise ValueError(
             "attach_landing: this optimizer has landing attached already; optimizer.landing.detach() first"
         )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError(
+            f"attach_landing: {type(optimizer).__name__} evaluates the loss several times in a step, at points that "
+            "are not orthonormal, and its curvature estimates do not hold where a landing step leads to; use "
+            "gs.LandingSGD or gs.LandingAdam, or attach to an optimizer that evaluates the loss once"
+        )
     options = {
         "attraction": attraction,
         "safe_radius": safe_radius,
@@ -249,7 +215,5 @@ def attach_landing(
         "normal_step": normal_step,
         "foreach": foreach,
     }
-    optimizer.landing = Landing(optimizer, params, options)  # type: ignore[attr-defined]
-    kind = type(optimizer)
-    optimizer.__class__ = type(kind.__name__, (Attached, kind), {"__module__": kind.__module__})
+    Landing(optimizer, params, options)
     return optimizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,7 +71,7 @@ def param_groups(
     parameters has "orthogonal": False and no view. Parameters that need no gradient are left out.
 
     Args:
-        model: Any module; without marks all its parameters are free.
+        model: Any module. Without marks all its parameters are free, and a UserWarning says so.
         patterns: {pattern: {option: value}} for the parameters whose name the pattern matches; later ones win.
         **options: Options of all groups, e.g. lr.
     """
@@ -86,6 +87,13 @@ def param_groups(
             if not matched.isdisjoint(one.all_names):
                 chosen.update(values)
         add_to_group(groups, (one.name, one.parameter), one.view, chosen)
+    if groups and not any(one.view for one in parameters):
+        warnings.warn(
+            f"param_groups: no parameter of this {type(model).__name__} is marked as orthonormal, so that all are "
+            "trained without a constraint; call gs.orthogonalize_(model) first, or use model.parameters()",
+            UserWarning,
+            stacklevel=2,
+        )
     return groups
 
 

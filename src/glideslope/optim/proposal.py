@@ -1,0 +1,155 @@
+"""Landing along updates that another optimizer proposes: what it is shown, and where its update leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glideslope.formulas.field import without_normal_part
+from glideslope.formulas.orthogonality import per_matrix
+from glideslope.formulas.rounding import zero_where_not_finite_
+from glideslope.formulas.row_blocks import Summed, tangent_rows
+from glideslope.optim.base import Group
+from glideslope.optim.bucket import Bucket, Stack
+from glideslope.optim.landing import Estimate, LandingOptimizer, RowEstimate, rule_of, run_in_bundles
+from glideslope.optim.ranks import check_fingerprint
+from glideslope.optim.sharded import Sharded
+from glideslope.stiefel.sharding import local_part
+from glideslope.stiefel.views import as_matrices, copy_matrices_
+
+
+class ProposalLanding(LandingOptimizer):
+    """Landing steps along proposals: `remember`, `lend`, let the other optimizer move, then `land` or `undo`."""
+
+    def __init__(self, params: Any, defaults: Group) -> None:
+        self._before: dict[Tensor, Tensor] = {}
+        self._proposed: dict[Tensor, Tensor] = {}
+        self._lent: dict[Tensor, tuple[Tensor, Tensor, Tensor]] = {}
+        super().__init__(params, {**defaults, "maximize": False})
+
+    @torch.no_grad()
+    def remember(self) -> None:
+        """Keep the points that the constrained parameters are at."""
+        for param in self._constrained():
+            if param not in self._before:
+                self._before[param] = torch.empty_like(param)
+                self._proposed[param] = torch.empty_like(param)
+        points, before, _ = self._local_parts()
+        torch._foreach_copy_(before, points)
+
+    @torch.no_grad()
+    def lend(self) -> None:
+        """Replace the gradients of constrained parameters by their tangent parts, until `take_back`."""
+        self._check_gradients([[param.grad for param in group["params"]] for group in self.param_groups])
+        sharded: list[Sharded] = []
+        for index, group in enumerate(self.param_groups):
+            params = [param for param in group["params"] if param.grad is not None] if group["orthogonal"] else []
+            for bucket in self._buckets(index, group, params) if params else []:
+                if isinstance(bucket, Sharded):
+                    sharded.append(Sharded(bucket.param, group["view"], {}))
+                elif isinstance(bucket, Stack):
+                    self._lend_tangent_gradients(bucket)
+                else:
+                    self._lend_tangent_gradient(bucket.params[0], group["view"])
+        if self._has_sharded:
+            check_fingerprint(type(self).__name__, self.param_groups, super()._gradients_of)
+            run_in_bundles(sharded, lambda bucket, _: self._lend_sharded(bucket))
+
+    def take_back(self) -> None:
+        """Make the gradients those of the caller again."""
+        for param, (given, _, _) in self._lent.items():
+            param.grad = given
+        self._lent.clear()
+
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Put the constrained parameters back where they were remembered, and their gradients to the caller's."""
+        points, before, _ = self._local_parts()
+        torch._foreach_copy_(points, before)
+        self.take_back()
+
+    @torch.no_grad()
+    def land(self) -> None:
+        """Step along what has been proposed since `remember`, from there."""
+        points, before, proposed = self._local_parts()
+        torch._foreach_copy_(proposed, before)
+        torch._foreach_sub_(proposed, points)
+        torch._foreach_copy_(points, before)
+        self._step_groups()
+        self.take_back()
+
+    def _check_options(self, group: Group) -> None:
+        rule_of(group)
+
+    def _constrained(self) -> list[Tensor]:
+        return [param for group in self.param_groups if group["orthogonal"] for param in group["params"]]
+
+    def _local_parts(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """What this rank has of the constrained parameters, of their points before the step, and of their proposals."""
+        points = self._constrained()
+        before, proposed = ([table[param] for param in points] for table in (self._before, self._proposed))
+        if self._has_sharded:
+            points, before, proposed = (list(map(local_part, tensors)) for tensors in (points, before, proposed))
+        return points, before, proposed
+
+    def _lend_tangent_gradient(self, param: Tensor, view: str) -> None:
+        """Let the optimizer see the gradient without its normal part, which per-entry scaling would mix in.
+
+        A matrix whose gradient is not finite is shown zero, so that the optimizer's moments survive it.
+        """
+        assert param.grad is not None
+        X = as_matrices(param.detach(), view, strides_of=param)
+        tangent, finite = finite_tangent_part(X, as_matrices(param.grad, view, strides_of=param).clone())
+        lent = copy_matrices_(torch.empty_like(param), tangent, view)
+        self._lent[param] = (param.grad, lent, finite)
+        param.grad = lent
+
+    def _lend_tangent_gradients(self, bucket: Stack) -> None:
+        """The same for parameters that are stepped as one stack."""
+        grads = [param.grad for param in bucket.params if param.grad is not None]
+        X, G = (bucket.matrices(torch.stack(some).to(bucket.dtype).contiguous()) for some in (bucket.params, grads))
+        tangent, finite = finite_tangent_part(X, G)
+        lent = bucket.stacked(tangent).to(bucket.params[0].dtype).unbind(0)
+        parts = finite.view(len(grads), -1).unbind(0)
+        for param, given, tensor, part in zip(bucket.params, grads, lent, parts, strict=True):
+            self._lent[param] = (given, tensor, part)
+            param.grad = tensor
+
+    def _lend_sharded(self, bucket: Sharded) -> Summed[None]:
+        """The same for a parameter that is spread over ranks."""
+        param, layout = bucket.param, bucket.layout
+        given = layout.local(param.detach())
+        assert param.grad is not None
+        X, G = layout.matrices(given.to(bucket.dtype)), bucket.gradients([param.grad])
+        finite = torch.isfinite(G.sum(dim=(-2, -1)))
+        clean = zero_where_not_finite_(G.clone())
+        tangent, inactive = yield from tangent_rows(X, clean, finite.logical_not().to(clean.dtype))
+        finite = inactive == 0
+        lent = layout.returned(layout.from_matrices(tangent * per_matrix(finite), given).to(param.dtype))
+        self._lent[param] = (param.grad, lent, finite)
+        param.grad = lent
+
+    def _gradients_of(self, params: Sequence[Tensor]) -> list[Tensor | None]:
+        return [None if param.grad is None else self._proposed.get(param) for param in params]
+
+    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Estimate:
+        if not all(param in self._lent for param in bucket.params):
+            return Estimate(G, 1.0)
+        finite = torch.cat([self._lent[param][2].reshape(-1) for param in bucket.params])
+        return Estimate(G, 1.0, finite if G.ndim == 3 else finite.squeeze(0))
+
+    def _sharded_estimate(self, bucket: Sharded, X: Tensor, G: Tensor, group: Group) -> Summed[RowEstimate]:
+        yield from ()
+        return RowEstimate(G, 1.0, self._lent[bucket.param][2] if bucket.param in self._lent else None)
+
+    def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
+        pass
+
+
+def finite_tangent_part(X: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+    """G without its normal part, zero for a matrix that is not finite, and which ones are; G may be written."""
+    finite = torch.isfinite(G.sum(dim=(-2, -1)))
+    return without_normal_part(X, zero_where_not_finite_(G) * per_matrix(finite)), finite

@@ -15,8 +15,9 @@ from contract.factories import (
     orthonormal,
     parameters,
     random_gradients,
+    seeded,
 )
-from literal import exact_distance
+from literal import exact_distance, random_matrix
 
 import glideslope as gs
 
@@ -154,3 +155,47 @@ def test_the_counters_survive_saving():
     resumed = gs.LandingSGD([fresh], lr=0.1)
     resumed.load_state_dict(optimizer.state_dict())
     assert resumed.diagnostics()[0].skipped == [3]
+
+
+def step_often(optimizer, X, scale, steps=100):
+    for seed in range(steps):
+        X.grad = scale * random_matrix(*X.shape, dtype=X.dtype, generator=seeded(seed))
+        optimizer.step()
+
+
+@pytest.mark.parametrize("normal_step", ["landing", "newton-schulz"])
+def test_a_matrix_whose_steps_are_mostly_shortened_is_told_of_once(normal_step):
+    X = torch.nn.Parameter(gs.random_stiefel(20, 5, generator=seeded()))
+    optimizer = gs.LandingSGD([("layer.weight", X)], lr=1.0, normal_step=normal_step)
+    with pytest.warns(UserWarning, match=r"100 of the last 100 steps of 'layer.weight'.*lower lr") as told:
+        step_often(optimizer, X, 100.0)
+    assert ("newton-schulz" in str(told[0].message)) == (normal_step == "landing")
+    step_often(optimizer, X, 100.0)  # a second warning would be an error
+
+
+def test_a_few_shortened_steps_are_not_told_of():
+    X = torch.nn.Parameter(gs.random_stiefel(20, 5, generator=seeded()))
+    optimizer = gs.LandingSGD([X], lr=0.01)
+    step_often(optimizer, X, 100.0, steps=40)
+    step_often(optimizer, X, 0.1, steps=160)
+    assert optimizer.diagnostics()[0].shortened[0] > 30
+
+
+def point_with_equal_eigenvalues(n, p, excess):
+    """X with X^H X = (1 + excess) I: spectral distance `excess`, Frobenius distance p^½ times that."""
+    return gs.random_stiefel(n, p, generator=seeded()) * (1 + excess) ** 0.5
+
+
+def test_a_start_is_judged_in_the_norm_of_the_safe_region():
+    start = point_with_equal_eigenvalues(50, 40, 0.2)
+    assert gs.formulas.distance(start) > 1
+    assert gs.formulas.spectral_distance(start).item() == pytest.approx(0.2, abs=1e-5)
+    for options in ({"normal_step": "newton-schulz"}, {"normal_step": "polar"}, {"safeguard": "exact"}):
+        X = torch.nn.Parameter(start.clone())
+        optimizer = gs.LandingSGD([X], lr=0.01, **options)
+        X.grad = random_matrix(50, 40, dtype=X.dtype, generator=seeded(1))
+        optimizer.step()
+        assert optimizer.diagnostics()[0].recovered == [0]
+        assert gs.formulas.spectral_distance(X.detach()) < 0.5
+    with pytest.raises(ValueError, match=r"starts at distance 1\.2"):
+        gs.LandingSGD([torch.nn.Parameter(start.clone())], lr=0.01)

@@ -161,6 +161,7 @@ def test_the_check_catches_a_step_without_a_safeguard():
         check_no_step_leaves_the_safe_region(unguarded, torch.float64, SHAPES, rule, lr=10.0)
 
 
+@pytest.mark.filterwarnings("ignore:.*were shortened to stay")
 @pytest.mark.parametrize("source", ["momentum", "adam", "attached AdamW"])
 def test_two_hundred_steps_at_a_large_lr_stay_inside(source):
     X = torch.nn.Parameter(gs.random_stiefel(20, 5, generator=seeded()))

@@ -22,6 +22,7 @@ def test_each_formula_equals_its_definition(shape, dtype, generator):
     torch.testing.assert_close(gs.formulas.gram(X), X.mH @ X)
     torch.testing.assert_close(gs.formulas.residual(X), Delta)
     torch.testing.assert_close(gs.formulas.distance(X), literal.norm(Delta))
+    torch.testing.assert_close(gs.formulas.spectral_distance(X), torch.linalg.matrix_norm(Delta, ord=2))
     torch.testing.assert_close(gs.formulas.penalty(X), literal.norm(Delta) ** 2 / 4)
     torch.testing.assert_close(gs.formulas.penalty_gradient(X), X @ Delta)
     assert gs.formulas.distance(X).shape == X.shape[:-2]
@@ -53,6 +54,7 @@ def test_half_precision_is_computed_in_float32_and_returned_in_its_own_type(half
         formulas.gram,
         formulas.residual,
         formulas.distance,
+        formulas.spectral_distance,
         formulas.penalty,
         formulas.penalty_gradient,
     ):

@@ -191,3 +191,9 @@ def test_a_tensor_of_step_sizes_broadcasts_to_the_batch(generator):
     for shape in [(), (1,), (3,), (1, 3), (2, 1)]:
         sizes = torch.full(shape, 0.03, dtype=torch.float64)
         torch.testing.assert_close(gs.formulas.landing_step(X, G, step_size=sizes), expected)
+
+
+@pytest.mark.parametrize("safe_radius", [0.91, 0.97, 0.999])
+def test_a_radius_at_which_the_polar_factor_would_lose_digits_is_refused(safe_radius):
+    with pytest.raises(ValueError, match=r'"polar" needs safe_radius <= 0.9.*got 0.9.*"newton-schulz"'):
+        StepRule(normal_step="polar", safe_radius=safe_radius)

@@ -2,7 +2,7 @@
 
 from glideslope.formulas.field import landing_field, riemannian_gradient, skew_field
 from glideslope.formulas.merit import gradient_free_merit, merit, merit_gradient
-from glideslope.formulas.orthogonality import distance, gram, penalty, penalty_gradient, residual
+from glideslope.formulas.orthogonality import distance, gram, penalty, penalty_gradient, residual, spectral_distance
 from glideslope.formulas.retraction import (
     cayley_retraction,
     exponential_retraction,
@@ -34,4 +34,5 @@ __all__ = [
     "safeguard_lower_bound",
     "safeguard_step",
     "skew_field",
+    "spectral_distance",
 ]

@@ -55,6 +55,13 @@ def distance(X: Tensor) -> Tensor:
 
 
 @in_full_precision
+def spectral_distance(X: Tensor) -> Tensor:
+    """Spectral norm ‖X^H X - I‖_2 of each matrix, shape (*batch). Computes eigenvalues, as no step does."""
+    eigenvalues: Tensor = torch.linalg.eigvalsh(residual(X))
+    return eigenvalues.abs().amax(-1)
+
+
+@in_full_precision
 def penalty(X: Tensor) -> Tensor:
     """Penalty N(X) = ¼ ‖X^H X - I‖_F², eq. (11), shape (*batch)."""
     return distance(X).square() / 4

@@ -42,8 +42,9 @@ def landing_step(
 ) -> Tensor:
     r"""One step X - min(η, η(X)) F from X, eq. (19) with the safeguard (14); with an estimate as G, eq. (20).
 
-    From inside the safe region the result is inside, for any finite G and any step size; from outside it is one
-    Newton-Schulz step; a matrix whose gradient is not finite is returned as it was.
+    From inside the safe region the result is inside, for any finite G and any step size: ‖X^H X - I‖_F <= ε for the
+    paper's step, ‖X^H X - I‖_2 <= ε for the other normal steps and for "exact". From outside it is one Newton-Schulz
+    step; a matrix whose gradient is not finite is returned as it was.
 
     Args:
         X: Iterate, shape (*batch, n, p) with n >= p.
@@ -55,7 +56,7 @@ def landing_step(
         normal_step: "landing": F = T + λ X (X^H X - I), four products (three if n = p). "newton-schulz": a step
             along T, then one Newton-Schulz step, six (five for a tall one on the CPU). "polar": then the exact polar
             factor, by p x p products.
-        safeguard: "lemma", "exact" (two products more) or None (no guarantee).
+        safeguard: "lemma", "exact" (for "landing" two products more) or None (no guarantee).
         out: Where to write the result; may be X itself. Default: a new tensor.
     """
     rule = StepRule(attraction, safe_radius, metric, normal_step, safeguard)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import HALF_TYPES
-from glideslope.formulas.orthogonality import distance
+from glideslope.formulas.orthogonality import distance, spectral_distance
 from glideslope.optim.accepted import (
     check_dense_floats,
     check_dense_gradients,
@@ -273,15 +273,12 @@ class StiefelOptimizer(torch.optim.Optimizer):
             warn_of_moves(who, [(name, param) for name, param in self._named(group) if is_sharded(param)], group)
 
     def _check_start(self, described: str, param: Tensor, group: Group) -> None:
-        if is_sharded(param):
-            worst = max(sharded_distances(param, group["view"]))
-        else:
-            point = as_matrices(param.detach(), group["view"])
-            wide = point.float() if point.dtype in HALF_TYPES else point
-            worst = distance(wide).max().item() if wide.numel() else 0.0
         rounding = 4 * torch.finfo(param.dtype).eps * matrix_shape(tuple(param.shape), group["view"])[-1] ** 0.5
-        radius = self._start_radius(group)
-        if not worst <= radius + rounding:
+        radius = group["safe_radius"]
+        judged = worst = largest_distance(param, group["view"], distance)
+        if worst > radius + rounding and self._region_is_spectral(group):
+            judged = largest_distance(param, group["view"], spectral_distance)
+        if not judged <= radius + rounding:
             wide_matrix = param.ndim >= 2 and param.shape[-2] < param.shape[-1]
             mended = "gs.project(X.mT).mT" if wide_matrix else "gs.project(X)"
             raise ValueError(
@@ -308,5 +305,15 @@ class StiefelOptimizer(torch.optim.Optimizer):
                         expected = count if count and name in PER_MATRIX else tuple(param.shape)
                         check_entry(type(self).__name__, label, name, value, expected)
 
-    def _start_radius(self, group: Group) -> float:
-        return float(group["safe_radius"])
+    def _region_is_spectral(self, group: Group) -> bool:
+        """Whether the safe region of a group is a ball in the spectral norm, and not in Frobenius'."""
+        return False
+
+
+def largest_distance(param: Tensor, view: str, norm: Callable[[Tensor], Tensor]) -> float:
+    """The largest distance of the matrices of a parameter from orthonormal ones; to be called on all ranks."""
+    if is_sharded(param):
+        return max(sharded_distances(param, view, spectral=norm is spectral_distance))
+    point = as_matrices(param.detach(), view)
+    wide = point.float() if point.dtype in HALF_TYPES else point
+    return norm(wide).max().item() if wide.numel() else 0.0

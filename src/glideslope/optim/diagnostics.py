@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+# Often enough to be told early, rarely enough to cost nothing.
+STEPS_BETWEEN_LOOKS = 100
+
 
 class MatrixDiagnosis(NamedTuple):
     """One constrained parameter; each list has one entry per matrix in it."""
@@ -41,3 +44,23 @@ class Diagnostics(list[MatrixDiagnosis]):
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def shortening_advice(who: str, name: str, shape: tuple[int, ...], recent: int, lands: bool) -> str:
+    """The warning that most steps of a matrix are shortened, with the options to change.
+
+    Args:
+        who: The optimizer.
+        name: The parameter.
+        shape: Of its matrices, (*batch, n, p).
+        recent: How many of the last `STEPS_BETWEEN_LOOKS` steps were shortened.
+        lands: Whether normal_step is "landing".
+    """
+    advice = "lower lr"
+    if lands:
+        advice = f'set normal_step="newton-schulz", which allows longer steps of large matrices, or {advice}'
+    return (
+        f"{who}: {recent} of the last {STEPS_BETWEEN_LOOKS} steps of {name!r} (or of a matrix stepped with it), "
+        f"{shape[-2]} x {shape[-1]}, were shortened to stay in the safe region: they are shorter than lr asks for. To "
+        f"change that, {advice}. optimizer.diagnostics() counts shortened steps. This is said once."
+    )

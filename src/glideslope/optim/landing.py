@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,6 +18,7 @@ from glideslope.formulas.rule import StepOutcome, StepRule
 from glideslope.formulas.step import take_step
 from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
+from glideslope.optim.diagnostics import STEPS_BETWEEN_LOOKS, shortening_advice
 from glideslope.optim.estimate import (
     Momentum,
     adam_moments,
@@ -58,6 +60,10 @@ class LandingOptimizer(StiefelOptimizer):
     """Steps of `glideslope.formulas.landing_step` along whatever gradient estimate a subclass makes."""
 
     takes_sharded = True
+    _told_of_shortening = False
+
+    def _region_is_spectral(self, group: Group) -> bool:
+        return rule_of(group).is_spectral
 
     def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
         X, G = bucket.points(), bucket.gradients(given)
@@ -66,6 +72,7 @@ class LandingOptimizer(StiefelOptimizer):
         estimate, step_size, active, cross = self._estimate(bucket, X, G, group)
         memory = bucket.workspace
         count(bucket, take_step(X, estimate, step_size, rule, out=X, workspace=memory, active=active, cross=cross))
+        self._tell_of_shortening(bucket, group)
 
     def _step_sharded(self, buckets: list[tuple[Sharded, list[Tensor], Group]]) -> None:
         run_in_bundles([bucket for bucket, _, _ in buckets], lambda _, i: self._sharded_step(*buckets[i]))
@@ -80,6 +87,20 @@ class LandingOptimizer(StiefelOptimizer):
         count(bucket, (yield from step))
         bucket.write()
         bucket.begin()
+
+    def _tell_of_shortening(self, bucket: Bucket, group: Group) -> None:
+        """Warn once if most of a hundred steps of a matrix were shortened; on the CPU, where looking costs nothing."""
+        if self._told_of_shortening or bucket.device.type != "cpu" or torch.compiler.is_compiling():
+            return
+        bucket.steps += 1
+        if bucket.steps % STEPS_BETWEEN_LOOKS:
+            return
+        recent = bucket.newly_shortened()
+        if 2 * recent > STEPS_BETWEEN_LOOKS:
+            self._told_of_shortening = True
+            name = next(name for name, param in self._named(group) if param is bucket.params[0])
+            advice = shortening_advice(type(self).__name__, name, bucket.matrix_shape, recent, bucket.rule.lands)
+            warnings.warn(advice, stacklevel=4)
 
     @abstractmethod
     def _sharded_estimate(self, bucket: Sharded, X: Tensor, G: Tensor, group: Group) -> Summed[RowEstimate]:
@@ -137,7 +158,8 @@ class LandingSGD(LandingOptimizer):
         weight_decay: L2 penalty of the free parameters.
         nesterov: Nesterov's momentum.
         attraction: Weight λ > 0 of the pull towards the manifold.
-        safe_radius: Radius ε in (0, 1) of the safe region ‖X^H X - I‖_F <= ε.
+        safe_radius: Radius ε in (0, 1) of the safe region ‖X^H X - I‖ <= ε: Frobenius norm for the paper's step,
+            spectral norm for "newton-schulz", "polar" and "exact"; at most 0.9 for "polar".
         safeguard: "lemma", "exact" or None.
         metric: "canonical" or "euclidean".
         normal_step: "landing", "newton-schulz" or "polar".
@@ -226,7 +248,8 @@ class LandingAdam(LandingOptimizer):
         eps: Added to the root of the second moment.
         weight_decay: Decoupled weight decay of the free parameters; no effect on a constrained matrix.
         attraction: Weight λ > 0 of the pull towards the manifold.
-        safe_radius: Radius ε in (0, 1) of the safe region ‖X^H X - I‖_F <= ε.
+        safe_radius: Radius ε in (0, 1) of the safe region ‖X^H X - I‖ <= ε: Frobenius norm for the paper's step,
+            spectral norm for "newton-schulz", "polar" and "exact"; at most 0.9 for "polar".
         safeguard: "lemma", "exact" or None.
         metric: "canonical" or "euclidean".
         normal_step: "landing", "newton-schulz" or "polar".

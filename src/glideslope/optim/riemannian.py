@@ -36,8 +36,7 @@ class RiemannianSGD(StiefelOptimizer):
         nesterov: Nesterov's momentum.
         retraction: "qr", "polar", "cayley" or "exponential".
         metric: "canonical" or "euclidean".
-        safe_radius: How far from orthonormal a matrix may start; at most 0.05 for "cayley" and "exponential",
-            which do not mend it.
+        safe_radius: How far from orthonormal a matrix may start; the first steps mend it.
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
     """
@@ -79,11 +78,6 @@ class RiemannianSGD(StiefelOptimizer):
         check_option("retraction", group["retraction"], tuple(RETRACTIONS))
         check_option("metric", group["metric"], METRICS)
         check_radius(group["safe_radius"])
-
-    def _start_radius(self, group: Group) -> float:
-        # Cayley and exponential keep X^H X as it is: what is off at the start stays off.
-        mends = group["retraction"] in ("qr", "polar")
-        return float(group["safe_radius"]) if mends else min(group["safe_radius"], 0.05)
 
     def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
         X, G = bucket.points(), bucket.gradients(given)

@@ -114,13 +114,13 @@ class Sharded(Bucket):
         return self._local_numbers(name, whole)
 
 
-def sharded_distances(point: Tensor, view: str) -> list[float]:
-    """‖X^H X - I‖_F of every matrix of a DTensor, in float64; to be called on all ranks."""
+def sharded_distances(point: Tensor, view: str, *, spectral: bool = False) -> list[float]:
+    """‖X^H X - I‖ of every matrix of a DTensor, in float64; to be called on all ranks."""
     layout, _, gram = sharded_gram(point, view)
     shape = matrix_shape(tuple(point.shape), view)
-    numbers: list[float] = all_matrices(
-        layout, frobenius(subtract_identity_(gram)), shape[0] if len(shape) == 3 else 1
-    ).tolist()
+    Delta = subtract_identity_(gram)
+    norms = torch.linalg.eigvalsh(Delta).abs().amax(-1) if spectral else frobenius(Delta)
+    numbers: list[float] = all_matrices(layout, norms, shape[0] if len(shape) == 3 else 1).tolist()
     return numbers
 
 

@@ -16,6 +16,7 @@ from distributed.training import (
     train_network,
     whole,
 )
+from literal import region_distance
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -150,7 +151,7 @@ def mixed_precision():
 
 
 def safe_region():
-    """Largest distance ever met with gradients and learning rates of any size, by optimizer."""
+    """Largest distance, in the region's norm, ever met with gradients and learning rates of any size, by optimizer."""
     found = {}
     for name, make in OPTIMIZERS.items():
         worst = 0.0
@@ -161,7 +162,10 @@ def safe_region():
                 group["lr"] = 10.0 ** (step - 2)
             X.grad = shard(size * drawn(14, 3, seed=step)).data
             optimizer.step()
-            worst = max(worst, *[row.distance[0] for row in diagnosed(optimizer)])
+            group = getattr(optimizer, "landing", optimizer).param_groups[0]
+            worst = max(
+                worst, region_distance(X.full_tensor().detach(), group["normal_step"], group["safeguard"]).item()
+            )
         found[name] = worst
     return found
 

@@ -20,9 +20,8 @@ LEAST_VARIANCE = 1e-5
 SPARE = 10
 # The first batch turns a random start towards the data, in several steps.
 FIRST_STEPS = 5
-RULE = StepRule(metric="euclidean", normal_step="newton-schulz")
-# Of one step for all data the length matters more than two products.
-LONG_RULE = StepRule(metric="euclidean", normal_step="newton-schulz", safeguard="exact")
+# Steps are long, and variances are read off X as orthonormal: so it is exactly that after every step.
+RULE = StepRule(metric="euclidean", normal_step="polar")
 
 
 class Subspace:
@@ -94,11 +93,11 @@ class Subspace:
         assert self.power is not None
         Y = self.geometry.product(R, self.X)
         self.power = self.power * (1 - share) + (Y.T @ Y).double() * (share * variance)
-        self._move(Factored(R, self._scaled(Y, variance), Y), share, RULE)
+        self._move(Factored(R, self._scaled(Y, variance), Y), share)
 
     def step_along(self, G: Tensor, weight: float) -> None:
         """One step of size `weight` along G Λ^{-1}, for an estimate G of the gradient -C X, shape (n, q)."""
-        self._move(-self._scaled(G, 1.0), weight, LONG_RULE)
+        self._move(-self._scaled(G, 1.0), weight)
 
     def relaxation(self) -> float:
         """The step size that is best for a ratio of the last followed variance to the last one asked for."""
@@ -106,13 +105,13 @@ class Subspace:
         variances = torch.linalg.eigvalsh(self.power).flip(0).clamp(min=0)
         return 2 / (2 - float(variances[-1] / variances[self.n_components - 1].clamp(min=1e-300)))
 
-    def _move(self, G: Tensor | Factored, weight: float, rule: StepRule) -> None:
+    def _move(self, G: Tensor | Factored, weight: float) -> None:
         """A landing step, with Λ in the turned basis."""
         assert self.X is not None
         assert self.power is not None
         if self._other is None:
             self._other = torch.empty_like(self.X)
-        after = self.geometry.step(self.X, G, weight, rule, out=self._other, workspace=self._workspace).X
+        after = self.geometry.step(self.X, G, weight, RULE, out=self._other, workspace=self._workspace).X
         turned = self.geometry.cross(self.X, after)
         turned = (turned @ newton_schulz_factor(turned.T @ turned)).double()
         self.power = turned.T @ self.power @ turned

@@ -126,7 +126,7 @@ def test_verbose_shows_progress_on_stderr_and_silence_is_the_default(estimator, 
 
 @both
 def test_bad_input_is_refused_with_words_that_help(estimator):
-    data, _ = mixture(4, 50)
+    data, _ = mixture(4, 500)
     for value, word in ((np.nan, "nan"), (np.inf, "inf")):
         bad = data.copy()
         bad[17, 2] = value
@@ -184,7 +184,7 @@ def test_without_scikit_learn_there_is_an_error_with_the_pip_line():
 
 @both
 def test_what_was_never_fitted_says_so_also_after_a_refused_batch(estimator):
-    data, _ = mixture(4, 50)
+    data, _ = mixture(4, 500)
     bad = data.copy()
     bad[0, 0] = np.nan
     for learn in (lambda model: model.partial_fit(bad), lambda model: model.fit(bad)):
@@ -193,7 +193,7 @@ def test_what_was_never_fitted_says_so_also_after_a_refused_batch(estimator):
             learn(model)
         with pytest.raises(NotFittedError):
             model.transform(data)
-    assert clone(estimator).fit(data).transform(data).shape == (50, 2)
+    assert clone(estimator).fit(data).transform(data).shape == (500, 2)
     refused = clone(estimator)
     with pytest.raises(ValueError, match="row 0, column 0"):
         refused.partial_fit(bad)

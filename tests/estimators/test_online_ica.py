@@ -1,6 +1,7 @@
 """OnlineICA against FastICA, on synthetic sources and on an EEG."""
 
 import copy
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ def test_one_component_of_an_eeg_is_the_blink():
     recording = np.load(EEG)
     band = scipy.signal.butter(4, [1, 40], "bandpass", fs=float(recording["sfreq"]), output="sos")
     eeg, eog = (scipy.signal.sosfiltfilt(band, recording[name], axis=1) for name in ("eeg_uV", "eog_uV"))
-    sources = OnlineICA(15, random_state=0).fit_transform(eeg.T.astype(np.float32))
+    sources = OnlineICA(15, tol=1e-2, random_state=0).fit_transform(eeg.T.astype(np.float32))
     correlations = [abs(np.corrcoef(source, eog[0])[0, 1]) for source in sources.T]
     assert max(correlations) > 0.95
     assert sorted(correlations)[-2] < 0.5
@@ -229,3 +230,86 @@ def test_a_tensor_that_was_learnt_from_stays_the_users():
     assert torch.equal(X, before)
     X.requires_grad_().square().sum().backward()  # not possible with tensors of inference mode
     torch.testing.assert_close(X.grad, 2 * before)
+
+
+def newton_angle(estimator, data):
+    """The root mean square angle of a Newton step from a solution, by its definition, for logcosh."""
+    Y = (data - data.mean(0)) @ estimator.components_.T
+    scores, p = np.tanh(Y), Y.shape[1]
+    cross = Y.T @ scores / len(Y)
+    curvature = (1 - scores**2).mean(0) - cross.diagonal()
+    weighted, h = cross * np.sign(curvature), np.abs(curvature)
+    return np.linalg.norm((weighted - weighted.T) / np.add.outer(h, h)) / np.sqrt(p * (p - 1))
+
+
+@pytest.mark.parametrize("kinds", [("laplace",), ("laplace", "uniform")])
+@pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9])
+def test_a_fit_without_a_warning_ends_where_a_step_would_turn_by_less_than_tol(tol, kinds):
+    for seed, rows in ((0, 2000), (1, 10_000)):
+        data, _ = mixture(6, rows, seed=seed, kinds=kinds)
+        assert newton_angle(OnlineICA(tol=tol, random_state=0).fit(data), data) <= tol
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_tol_below_rounding_ends_soon_with_a_warning_that_names_what_was_reached(dtype):
+    data, _ = mixture(6, 10_000, dtype=dtype, kinds=("laplace", "uniform"))
+    advice = ", or give dtype='float64'$" if dtype == np.float32 else "$"
+    reached = r"the angle stays at \d\.\de-\d\d, the rounding of float\d\d, which is above tol=1e-20\. Raise tol"
+    with pytest.warns(ConvergenceWarning, match=reached + advice) as caught:
+        fitted = OnlineICA(tol=1e-20, random_state=0).fit(data)
+    assert len(caught) == 1
+    assert fitted.n_iter_ < 40
+    assert newton_angle(fitted, data.astype(np.float64)) < 1e3 * np.finfo(dtype).eps
+
+
+SCALES = np.array([1.0, 1e-8, 1e4, 1e8, 1e-3])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("learn", ["fit", "fit_stream"])
+def test_features_of_very_different_scales_are_all_kept(learn, dtype):
+    data, _ = mixture(5, 10_000, mean=3.0)
+    scaled = (data * SCALES).astype(dtype)
+    given = scaled if learn == "fit" else np.array_split(scaled, 20)
+    fitted = getattr(OnlineICA(random_state=0), learn)(given)
+    assert fitted.components_.shape == (5, 5)
+    sources = fitted.transform(scaled)
+    np.testing.assert_allclose(np.cov(sources.T), np.eye(5), atol=1e-3)
+    atol = 1e-3 if dtype == np.float32 else 1e-9
+    np.testing.assert_allclose(fitted.inverse_transform(sources) / SCALES, data, atol=atol)
+    plain = OnlineICA(tol=1e-5, random_state=0).fit(data)
+    assert amari_distance(fitted.components_ * SCALES @ plain.mixing_) < 2e-3
+
+
+def test_scales_do_not_matter_beside_a_feature_that_never_changes_and_one_that_repeats_others():
+    data, _ = mixture(5, 5000)
+    wide = np.column_stack([data * SCALES, np.full(5000, 0.1), data[:, 0] + data[:, 1]])
+    fitted = OnlineICA(random_state=0).fit(wide)
+    assert fitted.components_.shape == (5, 7)
+    assert not fitted.components_[:, 5].any()
+    sources = fitted.transform(wide)
+    np.testing.assert_allclose(np.cov(sources.T), np.eye(5), atol=1e-3)
+    scale = np.maximum(wide.std(0), 0.1)
+    np.testing.assert_allclose(fitted.inverse_transform(sources) / scale, wide / scale, atol=1e-5)
+    np.testing.assert_allclose(fitted.components_ @ fitted.mixing_, np.eye(5), atol=1e-6)
+
+
+def test_numbers_too_small_or_large_for_their_type_are_refused_by_name():
+    data, _ = mixture(3, 1000)
+    tiny = (data * [1, 1e-40, 1]).astype(np.float32)
+    message = r"feature 1 of X has a standard deviation of \d\.\de-40, and float32 needs one from 1e-31 to 9e\+37"
+    with pytest.raises(ValueError, match=rf"{message}.*Multiply the data by a constant, or give dtype='float64'"):
+        OnlineICA().fit(tiny)
+    with pytest.raises(ValueError, match=message):
+        OnlineICA().fit_stream([tiny])
+    assert OnlineICA(dtype="float64", random_state=0).fit(tiny).components_.shape == (3, 3)
+    with pytest.raises(ValueError, match=r"feature 0 of X has a standard deviation of inf, and float64 needs"):
+        OnlineICA().fit(data * 1e200)
+
+
+@pytest.mark.parametrize("fun", ["logcosh", "exp", "cube"])
+def test_every_contrast_can_be_pickled(fun):
+    data, _ = mixture(3, 2000)
+    fitted = OnlineICA(fun=fun, random_state=0).fit(data)
+    twin = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(twin.partial_fit(data).components_, fitted.partial_fit(data).components_)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from glideslope.solve.streams.moments import PIECE_NUMBERS, Moments
 from glideslope.solve.streams.separation import Separation
 from glideslope.solve.streams.sources import SourceStream
 from glideslope.solve.streams.unmixing import Unmixing
-from glideslope.solve.streams.whitening import whitening_matrix
+from glideslope.solve.streams.whitening import whitening_of
 from glideslope.stiefel.points import project, random_stiefel
 
 WHITENINGS = ("unit-variance", "arbitrary-variance", False)
@@ -40,8 +41,9 @@ WHITENINGS = ("unit-variance", "arbitrary-variance", False)
 class OnlineICA(StreamEstimator):
     """Independent sources of mixed signals, with the interface of `sklearn.decomposition.FastICA`.
 
-    Super- and sub-Gaussian sources are told apart by themselves. `fit` needs a few passes over the data, which may be
-    a memory map larger than memory; `partial_fit` and `fit_stream` need one, batch by batch.
+    Super- and sub-Gaussian sources may be mixed; `fit` and `fit_stream` warn of sources that are too Gaussian to be
+    separated. `fit` needs a few passes over the data, which may be a memory map larger than memory; `partial_fit` and
+    `fit_stream` need one, batch by batch. Features may have any scales.
 
     Args:
         n_components: How many sources; None means as many as the data have independent directions.
@@ -51,7 +53,7 @@ class OnlineICA(StreamEstimator):
         batch_size: Samples of one variance-reduced step; None means a 64th of all.
         variance_reduction: "saga", "svrg", which needs no memory, or None for one step per pass.
         tol: Stop when the root mean square angle that a Newton step would turn by is below it, in radians.
-        max_iter: Passes over the data at most, beside the one for whitening.
+        max_iter: Passes over the data at most, besides the one for whitening.
         step_size: In a stream, "auto" weighs every sample alike; a number in (0, 1] is the share of the past that a
             batch replaces, for mixtures that change over time.
         n_restarts: Random starts; the least Gaussian result is kept.
@@ -63,7 +65,9 @@ class OnlineICA(StreamEstimator):
 
     Attributes:
         components_: The unmixing matrix, shape (n_components, n): sources are (X - mean_) @ components_.T.
-        mixing_: Its pseudo-inverse, shape (n, n_components); the largest entry of every column is positive.
+        mixing_: How strongly every source is in every feature, shape (n, n_components): features are mean_ + sources @
+            mixing_.T. The pseudo-inverse of components_, unless features repeat others. The largest entry of every
+            column is positive.
         whitening_: The map to white data, shape (n_components, n). Not there with whiten=False.
         mean_: Mean of every feature. Not there with whiten=False.
         n_iter_: Passes made by the last `fit`; 1 for a stream.
@@ -120,7 +124,7 @@ class OnlineICA(StreamEstimator):
         generator = self._stream.generator
         progress = Progress(type(self).__name__, self.verbose)
         moments = self._moments(rows, progress)
-        mean, K = self._whitening(moments, rows.dtype)
+        mean, K, unwhitening = self._whitening(moments, rows.dtype)
         best: tuple[float, Separation, bool] | None = None
         for _ in range(self.n_restarts):
             model = Unmixing(mean, K, self._start(K.shape[1], generator, rows.dtype), CONTRASTS[self.fun])
@@ -141,16 +145,46 @@ class OnlineICA(StreamEstimator):
         assert best is not None
         _, found, converged = best
         self.n_samples_seen_, self.n_iter_ = len(rows), found.passes
-        self._stream.go_on_from(moments, found.unmixing)
+        self._stream.go_on_from(moments, found.unmixing, unwhitening)
         self._set_attributes()
         progress.end(f"{found.passes} passes, angle {found.angle:.1e}")
-        if not converged:
-            warnings.warn(
-                f"OnlineICA: the angle left after {found.passes} passes is {found.angle:.1e}, above tol={self.tol:g}. "
-                "Raise max_iter or tol; fewer n_components help where some sources are nearly Gaussian",
-                ConvergenceWarning,
-                stacklevel=3,
+        self._warn([] if converged else [self._left(found)], stacklevel=4)
+
+    def fit_stream(self, batches: Iterable[Any]) -> OnlineICA:
+        """Learn from an iterable of batches, such as a generator or a DataLoader, forgetting what was learnt before.
+
+        Args:
+            batches: Samples, or tuples of samples and labels.
+        """
+        super().fit_stream(batches)
+        self._warn([], stacklevel=3)
+        return self
+
+    def _left(self, found: Separation) -> str:
+        """Why a fit ended above `tol`."""
+        if found.at_rounding:
+            name = str(found.rows.dtype).removeprefix("torch.")
+            wider = ", or give dtype='float64'" if name == "float32" else ""
+            return (
+                f"after {found.passes} passes the angle stays at {found.angle:.1e}, the rounding of {name}, which is "
+                f"above tol={self.tol:g}. Raise tol{wider}"
             )
+        return (
+            f"the angle left after {found.passes} passes is {found.angle:.1e}, above tol={self.tol:g}. "
+            "Raise max_iter or tol; fewer n_components help where some sources are nearly Gaussian"
+        )
+
+    def _warn(self, reasons: list[str], *, stacklevel: int) -> None:
+        """Say why the result is not what was asked for, and which sources cannot be found at all."""
+        model = self._stream.model
+        alike = model.nearly_gaussian()
+        if alike > 1:
+            reasons.append(
+                f"{alike} of {len(model.X)} sources are within three deviations of Gaussian, and this many samples "
+                "cannot separate such sources from each other. Give more samples, or fewer n_components"
+            )
+        if reasons:
+            warnings.warn(f"OnlineICA: {'. '.join(reasons)}", ConvergenceWarning, stacklevel=stacklevel)
 
     def _begin(self, rows: Rows, *, whole: bool) -> None:
         n = rows.shape[1]
@@ -184,13 +218,14 @@ class OnlineICA(StreamEstimator):
             progress.say(f"whitening, {moments.count:.0f} of {len(rows)} samples")
         return moments
 
-    def _whitening(self, moments: Moments, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Mean and whitening matrix K (n x p)."""
+    def _whitening(self, moments: Moments, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Mean, whitening matrix K (n x p) and its inverse map."""
         n = len(moments.mean)
         if not self.whiten:
             eye = torch.eye(n, dtype=dtype, device=moments.mean.device)
-            return eye.new_zeros(n), eye
-        return moments.mean.to(dtype), whitening_matrix(moments.covariance(), self._count(n), dtype).to(dtype)
+            return eye.new_zeros(n), eye, None
+        K, inverse = whitening_of(moments.covariance(), moments.mean, self._count(n), dtype)
+        return moments.mean.to(dtype), K.to(dtype), inverse
 
     def _start(self, p: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
         """The first rotation: X = W^T for the W of FastICA."""
@@ -206,11 +241,10 @@ class OnlineICA(StreamEstimator):
         if model is None:  # too few samples so far
             return
         dtype = model.X.dtype
-        components = model.unmixing.T.double().cpu().numpy()
+        components, mixing = model.unmixing.T.double().cpu().numpy(), self._stream.mixing.cpu().numpy()
         if self.whiten == "arbitrary-variance":
-            components = components / math.sqrt(self.n_samples_seen_)
-        square = components.shape[0] == components.shape[1]
-        mixing = np.linalg.inv(components) if square else np.linalg.pinv(components)
+            root = math.sqrt(self.n_samples_seen_)
+            components, mixing = components / root, mixing * root
         signs = np.sign(mixing[np.abs(mixing).argmax(0), np.arange(mixing.shape[1])])
         signs[signs == 0] = 1
         self.components_ = as_array(torch.from_numpy(components * signs[:, np.newaxis]), dtype)

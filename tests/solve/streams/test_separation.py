@@ -13,10 +13,10 @@ from glideslope.solve.rows import Rows
 from glideslope.solve.streams import separation
 from glideslope.solve.streams.contrast import CONTRASTS
 from glideslope.solve.streams.moments import Moments
-from glideslope.solve.streams.separation import Separation
+from glideslope.solve.streams.separation import Separation, settle
 from glideslope.solve.streams.sources import SourceStream
 from glideslope.solve.streams.unmixing import Unmixing
-from glideslope.solve.streams.whitening import whitening_matrix
+from glideslope.solve.streams.whitening import whitening_of
 from glideslope.stiefel.points import random_stiefel
 
 
@@ -26,7 +26,7 @@ def separate(data, *, variance_reduction="saga", tolerance=1e-5, max_passes=200,
     moments = Moments(n, covariance=True)
     moments.update(rows.take(slice(None)))
     generator = torch.Generator().manual_seed(0)
-    K = whitening_matrix(moments.covariance(), None, rows.dtype).to(rows.dtype)
+    K = whitening_of(moments.covariance(), moments.mean, None, rows.dtype).matrix.to(rows.dtype)
     X = random_stiefel(n, n, generator=generator, dtype=rows.dtype)
     model = Unmixing(moments.mean.to(rows.dtype), K, X, CONTRASTS["logcosh"])
     seen = []
@@ -68,7 +68,7 @@ def test_newton_steps_that_get_nowhere_are_left_when_they_have_cost_as_much_as_a
     run.max_passes, run.passes = 100, 0
     angles = itertools.cycle([0.1, 0.143])
     monkeypatch.setattr(run.unmixing, "angle", lambda _: next(angles))
-    monkeypatch.setattr(run, "_start_from_few_rows", lambda: None)
+    monkeypatch.setattr(run, "_start_from_few_rows", lambda: math.inf)
     newton = []
     monkeypatch.setattr(run.unmixing, "step", lambda *_: newton.append(1))
 
@@ -129,6 +129,39 @@ def test_beyond_the_largest_memory_saga_becomes_svrg(monkeypatch):
     assert run._memory_fits()
     monkeypatch.setattr(separation, "LARGEST_MEMORY", 2000 * 4 * 8 - 1)
     assert not run._memory_fits()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_it_stops_when_rounding_keeps_the_angle_from_falling(dtype):
+    run, converged, seen = separate(mixture(4, 3000)[0].astype(dtype), tolerance=1e-30)
+    assert not converged
+    assert run.at_rounding
+    angles = [angle for _, angle in seen]
+    assert angles[-1] >= angles[-2]
+    assert angles[-1] < 100 * np.finfo(dtype).eps
+
+
+def test_newton_steps_on_some_rows_are_those_on_rows_that_are_white_by_themselves():
+    """With signs that differ, the noise of the covariance of few rows would not cancel in a turn."""
+    data, _ = mixture(6, 2000, kinds=("laplace", "uniform"))
+    Z = torch.from_numpy(data.T - data.mean(0)[:, None])
+    noisy = torch.linalg.cholesky(torch.cov(Z, correction=0)).inverse() @ Z
+    for columns in (noisy, torch.linspace(0.9, 1.1, 6, dtype=torch.float64).unsqueeze(1) * noisy):
+        X = random_stiefel(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        model = Unmixing(X.new_zeros(6), torch.eye(6, dtype=torch.float64), X, CONTRASTS["logcosh"])
+        settle(model, columns, 1e-9)
+        Y = model.X.T @ noisy
+        found = model.turn(Y @ torch.tanh(Y).T / 2000)
+        assert model.angle(found) < 1e-8
+
+
+def test_newton_steps_on_some_rows_do_not_end_at_a_saddle():
+    Z = torch.distributions.Laplace(0.0, 1.0).icdf((torch.arange(60, dtype=torch.float64) + 0.5) / 60)
+    Z = torch.cartesian_prod(Z, Z).T / Z.square().mean().sqrt()
+    halves = torch.tensor([[1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64) / math.sqrt(2)
+    model = Unmixing(Z.new_zeros(2), torch.eye(2, dtype=torch.float64), halves, CONTRASTS["logcosh"])
+    settle(model, Z, 1e-6)
+    torch.testing.assert_close(model.X.abs().sort(0).values, torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double())
 
 
 def test_it_stops_after_the_passes_allowed_and_says_that_it_did_not_converge():

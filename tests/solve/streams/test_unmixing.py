@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from glideslope.solve.streams.contrast import CONTRASTS
 from glideslope.solve.streams.unmixing import Statistics, Unmixing
-from glideslope.solve.streams.whitening import numerical_rank, whitening_matrix
+from glideslope.solve.streams.whitening import numerical_rank, whitening_of
 
 
 @pytest.mark.parametrize("name", CONTRASTS)
@@ -22,6 +22,7 @@ def test_scores_are_the_derivative_of_the_value_and_slopes_that_of_the_scores(na
     scores, slopes = contrast.scores(Y)
     (second,) = torch.autograd.grad(scores.sum(), Y)
     torch.testing.assert_close(scores, first)
+    torch.testing.assert_close(contrast.slopes(Y), second)
     torch.testing.assert_close(slopes, second.sum(1))
 
 
@@ -33,6 +34,16 @@ def test_the_gaussian_reference_is_the_mean_over_a_gaussian(name):
 
     mean, _ = scipy.integrate.quad(integrand, -12, 12, limit=200)
     assert CONTRASTS[name].gaussian == pytest.approx(mean, abs=1e-10)
+
+
+@pytest.mark.parametrize("name", CONTRASTS)
+def test_the_deviation_is_that_of_the_curvature_of_white_gaussian_samples(name):
+    generator = torch.Generator().manual_seed(0)
+    Y = torch.randn(2000, 500, generator=generator, dtype=torch.float64)
+    Y = (Y - Y.mean(1, keepdim=True)) / Y.std(1, correction=0, keepdim=True)
+    scores, slopes = CONTRASTS[name].scores(Y)
+    curvature = slopes / 500 - (Y * scores).mean(1)
+    assert CONTRASTS[name].deviation == pytest.approx(float(curvature.std()) * math.sqrt(500), rel=0.06)
 
 
 def model_of(X, contrast="logcosh"):
@@ -71,7 +82,7 @@ def test_the_turn_is_a_newton_step_at_independent_sources(kinds, contrast):
     slope = torch.autograd.functional.jacobian(lambda angle: f(angle, model.signs), zero + small)
     assert float(slope / curvature) == pytest.approx(small, rel=1e-3)
     rotated = model_of(torch.tensor([[1, small], [-small, 1]], dtype=torch.float64), contrast)
-    rotated.signs, rotated.curvature, rotated.size = model.signs, model.curvature, model.size
+    rotated.adapt(statistics)
     turn = rotated.turn(rotated.statistics([rows]).cross)
     assert float(turn[0, 1]) == pytest.approx(small, rel=1e-2)
 
@@ -104,18 +115,48 @@ def test_statistics_are_the_means_of_their_definition_whitened_before_or_not(shi
         assert found.n_rows == 500
 
 
-def test_a_direction_that_sampling_cannot_tell_keeps_its_sign():
-    model = model_of(torch.eye(3, dtype=torch.float64))
-    size = torch.eye(3, dtype=torch.float64)
+def adapted(curvature, n_rows):
+    """A model whose sources have these curvatures."""
+    model = model_of(torch.eye(len(curvature), dtype=torch.float64))
+    slope = torch.tensor(curvature, dtype=torch.float64) + 1
+    model.adapt(Statistics(torch.eye(len(curvature), dtype=torch.float64), slope, n_rows))
+    return model
 
-    def adapt(curvature, n_rows):
-        slope = torch.tensor(curvature, dtype=torch.float64) + 1
-        model.adapt(Statistics(size, slope, n_rows))
-        return model.signs.tolist()
 
-    assert adapt([0.5, -0.001, -0.5], 100) == [1, -1, -1]  # the unclear one goes with the sum
-    assert adapt([0.5, 0.01, -0.5], 100) == [1, -1, -1]
-    assert adapt([0.5, 0.01, -0.5], 10**6) == [1, 1, -1]
+def test_the_sign_of_a_source_is_that_of_its_curvature_however_small():
+    model = adapted([0.5, -0.001, -0.5], 100)
+    assert model.signs.tolist() == [1, -1, -1]
+    model.adapt(Statistics(torch.eye(3, dtype=torch.float64), torch.tensor([1.5, 1.001, 0.5]).double(), 100))
+    assert model.signs.tolist() == [1, 1, -1]
+
+
+def test_curvatures_within_the_deviation_of_sampling_count_as_that_and_within_three_as_gaussian():
+    deviation = CONTRASTS["logcosh"].deviation / 10
+    model = adapted([0.5, 0.01 * deviation, -2.9 * deviation, -3.1 * deviation], 100)
+    assert model.nearly_gaussian() == 2
+    cross = torch.triu(torch.ones(4, 4, dtype=torch.float64), 1)
+    h = torch.tensor([0.5, deviation, 2.9 * deviation, 3.1 * deviation], dtype=torch.float64)
+    weighted = cross * torch.tensor([1, 1, -1, -1])
+    torch.testing.assert_close(model.turn(cross), (weighted - weighted.T) / (h + h.unsqueeze(1)))
+    assert adapted([0.5, 0.1 * deviation], 10**6).nearly_gaussian() == 0
+
+
+@pytest.mark.parametrize("contrast", CONTRASTS)
+@pytest.mark.parametrize("kind", ["super", "sub"])
+def test_a_saddle_where_two_sources_are_mixed_half_and_half_is_left(kind, contrast):
+    rows = independent_rows((kind, kind, "super"), 20)
+    halves = torch.eye(3, dtype=torch.float64)
+    halves[:2, :2] = torch.tensor([[1.0, 1.0], [-1.0, 1.0]]) / math.sqrt(2)
+    model = model_of(halves, contrast)
+    statistics = model.statistics([rows])
+    model.adapt(statistics)
+    assert model.angle(model.turn(statistics.cross)) < 1e-10, "the gradient vanishes"
+    assert model.leave_saddle([(rows[:3000] @ model.X).T, (rows[3000:] @ model.X).T])
+    torch.testing.assert_close(model.X.abs().round(decimals=6).sum(0), torch.ones(3, dtype=torch.float64))
+    model.adapt(model.statistics([rows]))
+    separated = model.X
+    assert not model.leave_saddle([(rows @ model.X).T])
+    assert model.X is separated
 
 
 @settings(max_examples=30, deadline=None)
@@ -124,7 +165,9 @@ def test_whitened_data_have_the_identity_as_covariance(p, seed):
     generator = torch.Generator().manual_seed(seed)
     mixing = torch.randn(6, 6, generator=generator, dtype=torch.float64)
     C = mixing @ mixing.T
-    K = whitening_matrix(C, p, torch.float64)
+    K, L = whitening_of(C, torch.zeros(6, dtype=torch.float64), p, torch.float64)
+    torch.testing.assert_close(K.T @ L, torch.eye(p, dtype=torch.float64), atol=1e-7, rtol=0)
+    torch.testing.assert_close(L, C @ K, atol=1e-7, rtol=1e-7)
     torch.testing.assert_close(K.T @ C @ K, torch.eye(p, dtype=torch.float64), atol=1e-7, rtol=0)
     captured = torch.linalg.eigvalsh(C)[-p:].sum()
     directions = torch.linalg.qr(K).Q
@@ -133,14 +176,39 @@ def test_whitened_data_have_the_identity_as_covariance(p, seed):
 
 def test_directions_without_variance_are_not_whitened():
     C = torch.diag(torch.tensor([4.0, 1.0, 0.0], dtype=torch.float64))
+    mean = torch.ones(3, dtype=torch.float64)
     assert numerical_rank(torch.linalg.eigvalsh(C), torch.float32) == 2
-    assert whitening_matrix(C, None, torch.float32).shape == (3, 2)
+    assert whitening_of(C, mean, None, torch.float32).matrix.shape == (3, 2)
     with pytest.raises(
         ValueError, match=r"vary in 2 independent directions only.*n_components=3; give n_components <= 2"
     ):
-        whitening_matrix(C, 3, torch.float32)
+        whitening_of(C, mean, 3, torch.float32)
     with pytest.raises(ValueError, match="the data do not vary"):
-        whitening_matrix(C * 0, None, torch.float32)
+        whitening_of(C * 0, mean, None, torch.float32)
+
+
+@pytest.mark.parametrize("rank", [4, 5])
+def test_whitening_is_exact_at_any_scales_also_of_features_that_repeat_others(rank):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(50, rank, generator=generator, dtype=torch.float64)
+    rows = rows @ torch.randn(rank, 5, generator=generator, dtype=torch.float64)
+    scale = torch.tensor([1.0, 1e-12, 1e12, 1e-3, 1e8], dtype=torch.float64)
+    rows = (rows - rows.mean(0)) * scale
+    for p in (None, 3):
+        K, L = whitening_of(rows.T @ rows / 50, rows.mean(0), p, torch.float64)
+        Z = rows @ K
+        torch.testing.assert_close(Z.T @ Z / 50, torch.eye(K.shape[1], dtype=torch.float64), atol=1e-6, rtol=0)
+        if p is None:
+            assert K.shape == (5, rank)
+            torch.testing.assert_close(Z @ L.T / scale, rows / scale, atol=1e-6, rtol=0)
+
+
+def test_a_deviation_of_a_rounding_of_the_mean_is_none():
+    deviations = torch.tensor([1.0, 1e-7, 1e-5], dtype=torch.float64)
+    C, mean = torch.diag(deviations.square()), torch.full((3,), 2.0, dtype=torch.float64)
+    assert not whitening_of(C, mean, None, torch.float32).matrix[1].any()
+    assert whitening_of(C, mean, None, torch.float32).matrix.shape == (3, 2)
+    assert whitening_of(C, mean, None, torch.float64).matrix.shape == (3, 3)
 
 
 def test_negentropy_is_larger_for_sources_than_for_their_mixtures():

@@ -24,8 +24,10 @@ COARSE_STEPS = 40
 # A coarse solution is left when its angle is this share of what sampling is off by.
 SHARE_OF_NOISE = 0.6
 BLOCK_ROWS = 4096
-# A Newton step that leaves less than this share of an angle is taken for one that converges quadratically.
-QUADRATIC = 0.2
+# One more Newton step is enough when it is expected to leave an angle this many times below the tolerance.
+MARGIN = 5
+# An angle is at rounding when it is this many roundings of 1 over the least curvature, and falls no more.
+ROUNDINGS = 10
 # Slots of a variance-reduced pass; each has at least so many rows per component.
 SLOTS, SLOT_ROWS_PER_COMPONENT = 64, 10
 # SAGA remembers at most so many bytes of scores; beyond, SVRG computes them again.
@@ -51,8 +53,8 @@ class Separation:
         rows: The data.
         variance_reduction: "saga", "svrg" or None, for Newton steps alone.
         batch_size: Rows of a slot; None means a 64th of all, if that is enough for the components.
-        tolerance: Stop when the root mean square angle to go is below it, or will be after one more Newton step, to
-            judge by how such steps have converged on some of the rows.
+        tolerance: Stop when the root mean square angle to go is below it, or will be by a factor of five after one more
+            Newton step, to judge by the last such step; or when it falls no more because of rounding.
         max_passes: Stop then at the latest.
         generator: Order of the slots.
         report: Called after every pass at one X with passes so far and the angle.
@@ -68,8 +70,8 @@ class Separation:
     report: Callable[[int, float], None]
     passes: int = 0
     angle: float = math.inf
-    _bend: float = math.inf
-    """Angle after a Newton step divided by the square of that before, where steps converge as such steps should."""
+    at_rounding: bool = False
+    """Whether rounding keeps the angle above the tolerance."""
     _weight: float = 1 / 3
     _decisions: int = 0
     _failed: int = 0
@@ -87,7 +89,7 @@ class Separation:
 
     def solve(self) -> bool:
         """Learn X; whether the angle is below the tolerance."""
-        self._start_from_few_rows()
+        rate = self._start_from_few_rows()
         mode, before, least, kept = None, math.inf, math.inf, self.unmixing.X
         while True:
             statistics = self.unmixing.statistics(self.blocks())
@@ -96,10 +98,18 @@ class Separation:
             turn = self.unmixing.turn(statistics.cross)
             self.angle = self.unmixing.angle(turn)
             self.report(self.passes, self.angle)
-            if self._will_be(self.angle) <= self.tolerance:
-                self.unmixing.step(turn, 1.0)
+            if mode is not None:
+                rate = self.angle / before if mode == "newton" else math.inf
+            if after_a_step(self.angle, rate) <= self.tolerance:
+                if self._leaves_saddle():
+                    mode, rate = None, math.inf
+                    continue
+                if MARGIN * rate < 1:
+                    self.unmixing.step(turn, 1.0)
                 return True
-            if self.passes >= self.max_passes:
+            near_rounding = self.angle <= ROUNDINGS * self.unmixing.angle_of_rounding()
+            self.at_rounding = near_rounding and mode == "newton" and self.angle >= before
+            if self.at_rounding or self.passes >= self.max_passes:
                 return False
             if mode is not None:
                 self._rates[mode] = (self.angle / before) ** (1 / self._costs[mode])
@@ -112,16 +122,21 @@ class Separation:
                 if self.angle > 2 * before:
                     self.unmixing.X, before, mode = kept, math.inf, None
                     continue
-            mode = self._faster()
+            mode = "newton" if near_rounding else self._faster()
             before, kept = self.angle, self.unmixing.X
             if mode == "newton":
                 self.unmixing.step(turn, 1.0)
             else:
                 self._reduced_pass(statistics.cross)
 
-    def _will_be(self, angle: float) -> float:
-        """The angle to expect after a Newton step from this one."""
-        return min(angle, self._bend * angle**2)
+    def _leaves_saddle(self) -> bool:
+        """Leave a saddle that few rows cannot show, of sources of which one looks Gaussian. Takes a pass if so."""
+        model = self.unmixing
+        if not model.nearly_gaussian() or self.passes + 2 > self.max_passes:
+            return False
+        self.passes += 1
+        B = model.unmixing
+        return model.leave_saddle(model.sources(rows, B) for rows in self.blocks())
 
     def _faster(self) -> str:
         if self.variance_reduction is None or self.passes + 2 > self.max_passes:
@@ -139,33 +154,23 @@ class Separation:
         for _, block in self.rows.blocks(BLOCK_NUMBERS):
             yield block.to(self.unmixing.X.device)
 
-    def _start_from_few_rows(self) -> None:
-        """Newton steps on more and more of the rows, each time until only the noise of the sample is left."""
-        X = self.unmixing.X
-        wanted = max(COARSE_ROWS, COARSE_ROWS_PER_COMPONENT * X.shape[1])
-        if 2 * wanted >= len(self.rows) and self.max_passes > 1:
-            self._solve_coarsely(len(self.rows), None)
-        while 2 * wanted < len(self.rows) and wanted * self.rows.shape[1] <= LARGEST_SAMPLE:
-            self._solve_coarsely(wanted, sample(self.rows, wanted).to(X.device))
-            wanted *= COARSE_GROWTH if wanted < MANY_ROWS else COARSE_GROWTH**2
+    def _start_from_few_rows(self) -> float:
+        """Newton steps on more and more of the rows, each time until only the noise of the sample is left.
 
-    def _solve_coarsely(self, n_rows: int, few: Tensor | None) -> None:
-        """Newton steps on some rows, or on all."""
-        enough = max(SHARE_OF_NOISE / math.sqrt(n_rows), self.tolerance)
-        model, before = self.unmixing, math.inf
-        white = None if few is None else torch.split(model.sources(few, model.whitening), BLOCK_ROWS, 1)
-        for _ in range(COARSE_STEPS):
-            statistics = model.statistics(self.blocks()) if white is None else model.white_statistics(white)
-            model.adapt(statistics)
-            turn = model.turn(statistics.cross)
-            self.passes += few is None
-            angle = model.angle(turn)
-            if before < math.inf:
-                self._bend = angle / before**2 if angle < QUADRATIC * before else math.inf
-            before = angle
-            model.step(turn, 1.0, coarse=few is not None)
-            if self._will_be(angle) <= enough or self.passes >= self.max_passes - 1:
+        Returns the share of an angle that such a step is expected to leave on all rows. It is due to the sampling error
+        of the curvatures, so it falls with the root of the number of rows.
+        """
+        model, n_rows, seen, rate = self.unmixing, len(self.rows), 1, math.inf
+        wanted = min(max(COARSE_ROWS, COARSE_ROWS_PER_COMPONENT * model.X.shape[1]), n_rows)
+        while wanted * self.rows.shape[1] <= LARGEST_SAMPLE:
+            few = sample(self.rows, wanted).to(model.X.device)
+            enough = max(SHARE_OF_NOISE / math.sqrt(wanted), self.tolerance)
+            rate *= math.sqrt(seen / len(few))
+            rate, seen = settle(model, model.sources(few, model.whitening), enough, rate), len(few)
+            wanted *= COARSE_GROWTH if wanted < MANY_ROWS else COARSE_GROWTH**2
+            if 2 * wanted >= n_rows:
                 break
+        return rate * math.sqrt(seen / n_rows)
 
     def _reduced_pass(self, cross: Tensor) -> None:
         """As many variance-reduced steps as there are slots, around the exact gradient X C of the present X."""
@@ -206,6 +211,45 @@ class Separation:
         else:
             where = slice(slot * len(self.rows) // slots, (slot + 1) * len(self.rows) // slots)
         return self.rows.take(where).to(self.unmixing.X.device)
+
+
+def after_a_step(angle: float, rate: float) -> float:
+    """The angle to count on after a Newton step from this one, if the last such step has left this share of it."""
+    return angle * min(1.0, MARGIN * rate)
+
+
+def settle(model: Unmixing, Z: Tensor, enough: float, rate: float = math.inf) -> float:
+    """Newton steps on some rows until the angle is below `enough` and the point is no saddle.
+
+    Args:
+        model: Gets a new X.
+        Z: K^T (a - μ) of the rows a, shape (p, b). The noise of their covariance, which would not cancel in a turn
+            where signs differ, is removed first.
+        enough: In radians.
+        rate: Share of the angle that a step is expected to leave, as far as known.
+
+    Returns:
+        The share of the angle that the last step whose effect was seen has left.
+    """
+    variances, directions = torch.linalg.eigh(Z @ Z.T / Z.shape[1])
+    least = torch.finfo(Z.dtype).eps * float(variances.max())
+    columns = torch.split((directions / variances.clamp(min=least).sqrt() @ directions.T) @ Z, BLOCK_ROWS, 1)
+    before = math.inf
+    for _ in range(COARSE_STEPS):
+        statistics = model.white_statistics(columns)
+        model.adapt(statistics)
+        turn = model.turn(statistics.cross)
+        angle = model.angle(turn)
+        rate = angle / before if before < math.inf else rate
+        settled = after_a_step(angle, rate) <= enough
+        if settled and model.leave_saddle([model.X.T @ columns[0]]):
+            before, rate = math.inf, math.inf
+            continue
+        model.step(turn, 1.0)
+        if settled:
+            break
+        before = angle
+    return rate
 
 
 def sample(rows: Rows, wanted: int) -> Tensor:

@@ -9,17 +9,17 @@ from torch import Tensor
 
 from glideslope.solve.streams.contrast import Contrast
 from glideslope.solve.streams.moments import Moments
-from glideslope.solve.streams.separation import COARSE_STEPS
+from glideslope.solve.streams.separation import settle
 from glideslope.solve.streams.unmixing import Unmixing
-from glideslope.solve.streams.whitening import numerical_rank, whitening_matrix
+from glideslope.solve.streams.whitening import correlations, leading, whitening_of
 from glideslope.stiefel.points import project, random_stiefel
 
 # The whitening is computed anew, and a buffer solved again, when there are this many times more rows.
 GROWTH, BUFFER_GROWTH = 1.1, 1.5
 # A buffer has at least so many rows in all, and per component.
 BUFFER_ROWS, BUFFER_ROWS_PER_COMPONENT = 8192, 100
-# A new start replaces the present solution when it is so much less Gaussian.
-BETTER = 1.01
+# A buffer is solved until the angle is this share of what sampling is off by.
+SHARE_OF_NOISE = 0.1
 
 
 class SourceStream:
@@ -55,19 +55,28 @@ class SourceStream:
         self.n_components, self.contrast, self.dtype, self.device = n_components, contrast, dtype, device
         self.moments = Moments(n_columns, covariance=True, weight=weight, device=device)
         self.model: Unmixing | None = None
+        self.unwhitening: Tensor | None = None
+        """L, shape (n, p): features are μ + L X y. None without whitening."""
         self.whiten, self.start, self.generator = whiten, start, generator
         self._buffer: list[Tensor] | None = []
         self._buffered, self._due = 0, 0.0
+
+    @property
+    def mixing(self) -> Tensor:
+        """L X, shape (n, p), float64: how strongly every source is in every feature."""
+        assert self.model is not None
+        X = self.model.X.double()
+        return X if self.unwhitening is None else self.unwhitening @ X
 
     @property
     def n_wanted(self) -> int:
         """Rows needed before there can be a model."""
         return (self.n_components or self.moments.mean.shape[0]) + 1
 
-    def go_on_from(self, moments: Moments, model: Unmixing) -> None:
+    def go_on_from(self, moments: Moments, model: Unmixing, unwhitening: Tensor | None) -> None:
         """Take over what was learnt from whole data."""
         moments.weight = self.moments.weight
-        self.moments, self.model = moments, model
+        self.moments, self.model, self.unwhitening = moments, model, unwhitening
         self._buffer, self._due = None, GROWTH * moments.count
 
     def update(self, rows: Tensor) -> None:
@@ -94,27 +103,12 @@ class SourceStream:
             return
         assert self.model is not None
         self._buffer = [torch.cat(self._buffer)]
-        # Signs decided by few rows may have led to where more rows do not lead away from: a new start shows it.
-        fresh = Unmixing(self.model.mean, self.model.whitening, self._random(self.model.X.shape[1]), self.contrast)
-        for model in (self.model, fresh):
-            self._solve(model)
-        if fresh.negentropy(self._buffer) > BETTER * self.model.negentropy(self._buffer):
-            self.model = fresh
+        Z = self.model.sources(self._buffer[0], self.model.whitening)
+        settle(self.model, Z, SHARE_OF_NOISE / math.sqrt(self._buffered))
         self._due = BUFFER_GROWTH * self._buffered
         p = self.model.X.shape[1]
         if self._buffered >= max(BUFFER_ROWS, BUFFER_ROWS_PER_COMPONENT * p):
             self._buffer, self._due = None, GROWTH * self.moments.count
-
-    def _solve(self, model: Unmixing) -> None:
-        """Newton steps on the buffer until only its noise is left."""
-        assert self._buffer is not None
-        for _ in range(COARSE_STEPS):
-            statistics = model.statistics(self._buffer)
-            model.adapt(statistics)
-            turn = model.turn(statistics.cross)
-            model.step(turn, 1.0)
-            if model.angle(turn) <= 0.1 / math.sqrt(self._buffered):
-                break
 
     def _whiten(self) -> bool:
         """The whitening of the moments so far, with X turned to keep its sources; False where it cannot be had yet."""
@@ -122,10 +116,12 @@ class SourceStream:
             return self._take_as_white()
         covariance = self.moments.covariance()
         p = self.model.X.shape[1] if self.model is not None else self.n_components
-        if p is not None and numerical_rank(torch.linalg.eigvalsh(covariance), self.dtype) < p:
+        found = correlations(covariance, self.moments.mean, self.dtype)
+        rank = len(found.deviations)
+        if rank < (p or 1):
             return False
-        K = whitening_matrix(covariance, p, self.dtype)
-        mean = self.moments.mean.to(self.dtype)
+        whitening, mean = leading(found, p), self.moments.mean.to(self.dtype)
+        K, self.unwhitening = whitening.matrix, whitening.inverse
         if self.model is None:
             X = self.start if self.start is not None else self._random(K.shape[1])
             self.model = Unmixing(mean, K.to(self.dtype), X, self.contrast)
@@ -149,7 +145,8 @@ class SourceStream:
         if self._buffer and self._buffered >= self.n_wanted:
             self._solve_buffer()
         if self.model is None:
-            whitening_matrix(self.moments.covariance(), self.n_components, self.dtype)  # says what is missing
+            moments = self.moments
+            whitening_of(moments.covariance(), moments.mean, self.n_components, self.dtype)  # says what is missing
 
     def _random(self, p: int) -> Tensor:
         return random_stiefel(p, p, generator=self.generator, dtype=self.dtype).to(self.device)

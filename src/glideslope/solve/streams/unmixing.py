@@ -21,12 +21,9 @@ from glideslope.formulas.step import take_step
 from glideslope.formulas.workspace import Workspace
 from glideslope.solve.streams.contrast import Contrast
 
-# A curvature counts as at least this share of E y ψ(y): nearly Gaussian directions turn without limit otherwise.
-LEAST_CURVATURE = 0.08
-# A direction counts as super- or sub-Gaussian when its curvature is beyond so many deviations of its sampling from
-# zero, each E y ψ(y) / sqrt(N).
+# A source within this many deviations of sampling counts as Gaussian.
 DEVIATIONS = 3
-RULE, COARSE_RULE = StepRule(normal_step="polar"), StepRule(normal_step="newton-schulz")
+RULE = StepRule(normal_step="polar")
 # A mean of so many deviations of the data costs two digits at most where it is subtracted after the product.
 SMALL_MEAN = 100
 
@@ -56,15 +53,18 @@ class Unmixing:
         self.X, self.contrast = X, contrast
         self.whiten_by(mean, whitening)
         self.signs: Tensor | None = None
+        """+1 for super- and -1 for sub-Gaussian sources, by the sign of their curvature, shape (p,)."""
         self.curvature: Tensor | None = None
         """E ψ'(y_j) - E y_j ψ(y_j), shape (p,)."""
-        self.size: Tensor | None = None
-        """E y_j ψ(y_j), shape (p,)."""
-        self._workspaces = (Workspace(), Workspace())
+        self.slope: Tensor | None = None
+        """E ψ'(y_j), shape (p,)."""
+        self.deviation = 0.0
+        """Standard deviation that the curvature of a Gaussian source has from sampling."""
+        self._workspace = Workspace()
 
     def __getstate__(self) -> dict[str, object]:
         """Without scratch memory."""
-        return self.__dict__ | {"_workspaces": (Workspace(), Workspace())}
+        return self.__dict__ | {"_workspace": Workspace()}
 
     def whiten_by(self, mean: Tensor, whitening: Tensor) -> None:
         """Take a mean and a whitening matrix."""
@@ -126,7 +126,7 @@ class Unmixing:
         not cancel in a turn, and would be most of it.
         """
         statistics = self.statistics([rows])
-        slope = statistics.slope if self.curvature is None or self.size is None else self.curvature + self.size
+        slope = statistics.slope if self.slope is None else self.slope
         Y = self.sources(rows)
         excess = subtract_identity_(Y @ Y.T / len(rows))
         return statistics._replace(cross=statistics.cross - excess * slope)
@@ -138,35 +138,66 @@ class Unmixing:
             statistics: At the present X.
             share: Weight of the new curvatures against the old.
         """
-        size = statistics.cross.diagonal().abs()
-        curvature = statistics.slope - statistics.cross.diagonal()
-        if share < 1 and self.curvature is not None and self.size is not None:
-            curvature, size = self.curvature.lerp(curvature, share), self.size.lerp(size, share)
-        self.curvature, self.size = curvature, size
-        # A direction that sampling cannot tell keeps its sign; at first, it takes that of all directions together.
-        clear = curvature.abs() > DEVIATIONS * math.sqrt(share / statistics.n_rows) * size
-        usual = torch.where(curvature.sum() < 0, -1.0, 1.0) if self.signs is None else self.signs
-        self.signs = torch.where(clear, curvature.sign(), usual.to(curvature.dtype))
+        slope, curvature = statistics.slope, statistics.slope - statistics.cross.diagonal()
+        if share < 1 and self.curvature is not None and self.slope is not None:
+            slope, curvature = self.slope.lerp(slope, share), self.curvature.lerp(curvature, share)
+        self.slope, self.curvature = slope, curvature
+        self.signs = torch.where(curvature < 0, -1.0, 1.0).to(curvature.dtype)
+        self.deviation = self.contrast.deviation * math.sqrt(share / statistics.n_rows)
+
+    def nearly_gaussian(self) -> int:
+        """How many sources are within three deviations of Gaussian. Two of them look alike however they are turned."""
+        assert self.curvature is not None
+        return int((self.curvature.abs() < DEVIATIONS * self.deviation).sum())
 
     def turn(self, cross: Tensor) -> Tensor:
         """Ω for C = X^T G at the present X, shape (p, p)."""
-        assert self.curvature is not None
         assert self.signs is not None
-        assert self.size is not None
         weighted = cross * self.signs
-        h = torch.maximum(self.curvature * self.signs, LEAST_CURVATURE * self.size)
-        h = h.clamp(min=torch.finfo(h.dtype).tiny)
+        h = self._h()
         return (weighted - weighted.T) / (h + h.unsqueeze(1))
+
+    def _h(self) -> Tensor:
+        """h_j, at least its deviation: nearly Gaussian directions would turn without limit otherwise."""
+        assert self.curvature is not None
+        return self.curvature.abs().clamp(min=self.deviation)
+
+    def angle_of_rounding(self) -> float:
+        """Angle by which a rounding of 1 in C can turn the least curved plane."""
+        return torch.finfo(self.X.dtype).eps / float(self._h().min())
+
+    def leave_saddle(self, sources: Iterable[Tensor]) -> bool:
+        """Turn by 45 degrees in the plane of most negative curvature, if one is negative; whether there was.
+
+        Where two sources are mixed half and half the gradient vanishes too. The curvature in the plane (i, j),
+        s_j (E y_i² ψ'(y_j) - E y_j ψ(y_j)) and the same with i and j exchanged, is h_i + h_j for independent sources,
+        and negative there.
+
+        Args:
+            sources: Blocks of Y at the present X, shape (p, b) each.
+        """
+        assert self.signs is not None
+        half = torch.zeros_like(self.X)
+        for Y in sources:
+            sizes = torch.linalg.vecdot(Y, self.contrast.scores(Y)[0])
+            half += self.signs * (Y.square() @ self.contrast.slopes(Y).T - sizes)
+        curvature = (half + half.T).fill_diagonal_(0)
+        i, j = divmod(int(curvature.argmin()), len(curvature))
+        if not curvature[i, j] < 0:
+            return False
+        X = self.X.clone()
+        X[:, i], X[:, j] = (self.X[:, i] + self.X[:, j]) / math.sqrt(2), (self.X[:, j] - self.X[:, i]) / math.sqrt(2)
+        self.X = X
+        return True
 
     def angle(self, turn: Tensor) -> float:
         """Root mean square of the angles of a turn, over planes: the gradient relative to the curvature."""
         p = turn.shape[0]
         return float(torch.linalg.vector_norm(turn)) / math.sqrt(max(p * (p - 1), 1))
 
-    def step(self, turn: Tensor, weight: float, *, coarse: bool = False) -> None:
-        """A landing step of size `weight` along X Ω. A coarse one is cheaper, and orthogonal once steps are short."""
-        rule = COARSE_RULE if coarse else RULE
-        self.X = take_step(self.X, self.X @ turn, weight, rule, workspace=self._workspaces[coarse]).X.clone()
+    def step(self, turn: Tensor, weight: float) -> None:
+        """A landing step of size `weight` along X Ω."""
+        self.X = take_step(self.X, self.X @ turn, weight, RULE, workspace=self._workspace).X.clone()
 
     def negentropy(self, blocks: Iterable[Tensor]) -> float:
         """Σ_j (E G(y_j) - E G(ν))², ν Gaussian: larger means less Gaussian sources."""

@@ -27,6 +27,7 @@ from glideslope.formulas.rounding import overflow_free_norm, smallest_norm
 from glideslope.formulas.rule import StepOutcome, StepRule
 from glideslope.formulas.safeguard import is_outside, largest_quartic_step, pull_of
 from glideslope.formulas.spectral import spectral_bound, upper_eigenvalue
+from glideslope.formulas.workspace import is_on_host
 
 
 class Start(NamedTuple):
@@ -158,8 +159,12 @@ def exact_bound(
     return torch.minimum(exact, 1 / (2 * plan.attraction))
 
 
-def way_back(S: Tensor, Delta: Tensor, start: Start, length: Length, rule: StepRule) -> tuple[Tensor, Tensor, Length]:
+def way_back(
+    S: Tensor, Delta: Tensor, start: Start, length: Length, rule: StepRule
+) -> tuple[Tensor | None, Tensor, Length]:
     """How a tangent step ends: the share of it to keep, the p x p factor of its normal step, and its length.
+
+    The share is None if it is 1 for all, where that can be seen without waiting for a device.
 
     Args:
         S: Gram matrix of X after the tangent step.
@@ -168,17 +173,16 @@ def way_back(S: Tensor, Delta: Tensor, start: Start, length: Length, rule: StepR
         length: The length that was tried.
         rule: The step's options.
     """
-    E = subtract_identity_(S)
-    share = torch.ones_like(length.step)
-    if rule.safeguard is not None:
-        reach = rule.upper_reach - start.margin
-        before = upper_eigenvalue(Delta, 0.5 * reach)
-        growth = upper_eigenvalue(E - Delta, reach - before, square=True)
-        certain = length.step <= length.certain
-        share = torch.where(certain, 1.0, admissible_share(before, growth, reach)).to(share.dtype)
-        E = torch.lerp(Delta, E, per_matrix(share).to(E.dtype))
+    E, tried = subtract_identity_(S), length.step > length.certain
+    if rule.safeguard is None or (is_on_host(S) and not bool(tried.any())):
+        return None, normal_factor(E, start, length, rule), length
+    reach = rule.upper_reach - start.margin
+    before = upper_eigenvalue(Delta, 0.5 * reach)
+    growth = upper_eigenvalue(E - Delta, reach - before, square=True)
+    share = torch.where(tried, admissible_share(before, growth, reach), 1.0).to(length.step.dtype)
+    E = torch.lerp(Delta, E, per_matrix(share).to(E.dtype))
+    shortened = length.shortened | ((share < 1) & (start.outside | length.skipped).logical_not())
     root = share.sqrt()
-    shortened = length.shortened | ((root < 1) & (start.outside | length.skipped).logical_not())
     length = length._replace(step=length.step * root, shortened=shortened)
     return root, normal_factor(E, start, length, rule), length
 

@@ -159,9 +159,9 @@ def _step_of_all(
     return length.outcome(moved)
 
 
-def keep_share(X: Tensor, moved: Tensor, root: Tensor) -> Tensor:
-    """X + r (moved - X), in the memory of the moved point; on the host only where something was shortened."""
-    if is_on_host(X) and bool((root == 1).all()):
+def keep_share(X: Tensor, moved: Tensor, root: Tensor | None) -> Tensor:
+    """X + r (moved - X), in the memory of the moved point; None for r = 1."""
+    if root is None:
         return moved
     into = None if torch.compiler.is_compiling() else moved
     return torch.lerp(X, moved, per_matrix(root).to(X.dtype), out=into)

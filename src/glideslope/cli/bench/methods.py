@@ -199,6 +199,7 @@ OWN: tuple[Method, ...] = (
         applies=lambda workload: workload.square,
     ),
     Method(LANDING, ours(LandingSGD), checks.landing_step),
+    Method(f"{LANDING} momentum", ours(LandingSGD, momentum=0.9), checks.landing_step),
     Method(f"{LANDING} newton-schulz", ours(LandingSGD, normal_step="newton-schulz"), checks.newton_schulz_step),
     Method(f"{LANDING} polar", ours(LandingSGD, normal_step="polar"), checks.canonical_step, checks.retracts),
     Method("LandingAdam", ours(LandingAdam), checks.landing_adam_step, per_entry=True),

@@ -20,12 +20,13 @@ LAYERS = {
     "files": 1,
     "formulas": 1,
     "theory": 1,
-    "stiefel": 2,
-    "optim": 3,
-    "solve": 4,
-    "estimators": 5,
-    "cli": 6,
-    ROOT: 7,
+    "engine": 2,
+    "stiefel": 3,
+    "optim": 4,
+    "solve": 5,
+    "estimators": 6,
+    "cli": 7,
+    ROOT: 8,
 }
 
 # Part of the package -> what it may import beside the standard library and glideslope itself.
@@ -33,6 +34,7 @@ FOREIGN = {
     "files": set(),
     "formulas": {"torch"},
     "theory": {"torch"},
+    "engine": {"torch"},
     "stiefel": {"torch", "numpy"},
     "optim": {"torch", "numpy"},
     "solve": {"torch", "numpy"},

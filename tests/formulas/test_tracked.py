@@ -5,10 +5,10 @@ import torch
 from literal import point_at_distance, random_matrix
 
 import glideslope as gs
-from glideslope.formulas.factored import Factored
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.step import take_step
-from glideslope.formulas.tracked import STEPS_BETWEEN_GRAMS, TrackedLanding, pays
+from glideslope.engine.gradient import Factored
+from glideslope.engine.low_rank import STEPS_BETWEEN_GRAMS, TrackedLanding, pays
+from glideslope.engine.production import take_step
+from glideslope.engine.rule import StepRule
 from glideslope.solve.geometry import Whole
 from glideslope.solve.methods import Landing
 

@@ -5,7 +5,7 @@ import torch
 from literal import landing_field, norm, point_at_distance, skew
 
 import glideslope as gs
-from glideslope.formulas.factored import dense
+from glideslope.engine.gradient import dense
 from glideslope.solve.sources import SAGA
 
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor
 
+from glideslope.engine.products import Workspace
 from glideslope.formulas.arguments import HALF_TYPES
-from glideslope.formulas.workspace import Workspace
 from glideslope.stiefel.sharding import is_sharded
 from glideslope.stiefel.views import as_matrices, flattened_shape, matrix_shape
 

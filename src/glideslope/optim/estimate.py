@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from glideslope.engine.gradient import add_product_
+from glideslope.engine.rounding import overflow_free_norm, zero_where_not_finite_
 from glideslope.formulas.arguments import REAL_TYPE
-from glideslope.formulas.factored import add_product_
 from glideslope.formulas.field import sym, without_normal_part
 from glideslope.formulas.orthogonality import per_matrix
-from glideslope.formulas.rounding import overflow_free_norm, zero_where_not_finite_
 from glideslope.optim.bucket import Bucket
 
 

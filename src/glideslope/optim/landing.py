@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from glideslope.formulas.measure import cross_of
-from glideslope.formulas.rounding import zero_where_not_finite_
-from glideslope.formulas.row_blocks import Summed, row_products, run_together, squared_norm, step_of_rows, tangent_rows
-from glideslope.formulas.rule import StepOutcome, StepRule
-from glideslope.formulas.step import take_step
+from glideslope.engine.point import cross_of
+from glideslope.engine.production import take_step
+from glideslope.engine.rounding import zero_where_not_finite_
+from glideslope.engine.row_blocks import Summed, row_products, run_together, squared_norm, step_of_rows, tangent_rows
+from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
 from glideslope.optim.diagnostics import STEPS_BETWEEN_LOOKS, shortening_advice

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glideslope.engine.products import Workspace
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.orthogonality import frobenius, subtract_identity_
-from glideslope.formulas.workspace import Workspace
 from glideslope.optim.bucket import Bucket, State
 from glideslope.stiefel.sharding import Layout, all_matrices, is_sharded, local_part, sharded_gram
 from glideslope.stiefel.views import matrix_shape

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glideslope.engine.rule import StepRule
 from glideslope.formulas.arguments import METRICS, check_option, check_positive
 from glideslope.formulas.retraction import RETRACTIONS
-from glideslope.formulas.rule import StepRule
 from glideslope.solve.checkpoint import Checkpoint
 from glideslope.solve.methods import METHODS, Landing, Method, Penalty, Riemannian
 from glideslope.solve.problem import Problem, as_problem

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored, dense
+from glideslope.engine.gradient import Factored, dense
 from glideslope.solve.problem import Problem, RowSum
 from glideslope.solve.resume import Resumable
 

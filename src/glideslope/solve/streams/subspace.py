@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored
+from glideslope.engine.gradient import Factored
+from glideslope.engine.products import Workspace
+from glideslope.engine.rule import StepRule
 from glideslope.formulas.normal import newton_schulz_factor
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.workspace import Workspace
 from glideslope.solve.geometry import Whole
 from glideslope.solve.streams.moments import Moments
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from glideslope.engine.products import is_on_host
 from glideslope.formulas.orthogonality import frobenius
-from glideslope.formulas.workspace import is_on_host
 
 
 def upper_eigenvalue(E: Tensor, enough: float | Tensor, *, square: bool = False) -> Tensor:

@@ -10,11 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glideslope.formulas.arguments import REAL_TYPE
-from glideslope.formulas.measure import Point
-from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, recovery_factor, recovery_weights
-from glideslope.formulas.orthogonality import per_matrix, subtract_identity_
-from glideslope.formulas.plan import (
+from glideslope.engine.decision import (
     Plan,
     admissible_share,
     admissible_step,
@@ -23,11 +19,15 @@ from glideslope.formulas.plan import (
     rounding_margin,
     trial_step,
 )
-from glideslope.formulas.rounding import overflow_free_norm, smallest_norm
-from glideslope.formulas.rule import StepOutcome, StepRule
+from glideslope.engine.eigenvalues import spectral_bound, upper_eigenvalue
+from glideslope.engine.point import Point
+from glideslope.engine.products import is_on_host
+from glideslope.engine.rounding import overflow_free_norm, smallest_norm
+from glideslope.engine.rule import StepOutcome, StepRule
+from glideslope.formulas.arguments import REAL_TYPE
+from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, recovery_factor, recovery_weights
+from glideslope.formulas.orthogonality import per_matrix, subtract_identity_
 from glideslope.formulas.safeguard import is_outside, largest_quartic_step, pull_of
-from glideslope.formulas.spectral import spectral_bound, upper_eigenvalue
-from glideslope.formulas.workspace import is_on_host
 
 
 class Start(NamedTuple):

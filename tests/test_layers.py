@@ -24,9 +24,10 @@ LAYERS = {
     "stiefel": 3,
     "optim": 4,
     "solve": 5,
-    "estimators": 6,
-    "cli": 7,
-    ROOT: 8,
+    "streams": 6,
+    "estimators": 7,
+    "cli": 8,
+    ROOT: 9,
 }
 
 # Part of the package -> what it may import beside the standard library and glideslope itself.
@@ -38,6 +39,7 @@ FOREIGN = {
     "stiefel": {"torch", "numpy"},
     "optim": {"torch", "numpy"},
     "solve": {"torch", "numpy"},
+    "streams": {"torch", "numpy"},
     "estimators": {"torch", "numpy", "sklearn"},
     "cli": {"torch", "numpy", "sklearn", "benchopt", "matplotlib", "pandas", "rich", "typer"},
     ROOT: {"torch"},

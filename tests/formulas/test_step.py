@@ -336,3 +336,13 @@ def test_the_production_step_is_its_specification(shape, dtype, metric, normal_s
         longest = gs.formulas.landing_step(X, G, step_size=1e3, **options)
         ours = gs.landing_step(X, G, step_size=1e3, **options)
         assert (literal.norm(ours - X) <= literal.norm(longest - X) * (1 + 1e-9)).all()
+
+
+def test_the_steps_of_the_baselines_are_their_formulas(generator):
+    X, G = start((9, 4), torch.complex128, generator, distance=0.0)
+    moved = X - 0.1 * literal.skew(G @ X.mH) @ X
+    U, _, Vh = torch.linalg.svd(moved, full_matrices=False)
+    torch.testing.assert_close(gs.formulas.riemannian_step(X, G, step_size=0.1, retraction="polar"), U @ Vh)
+    far = 1.2 * X
+    expected = far - 0.1 * (G + 3.0 * far @ literal.residual(far))
+    torch.testing.assert_close(gs.formulas.penalty_step(far, G, step_size=0.1, penalty_weight=3.0), expected)

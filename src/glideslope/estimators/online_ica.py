@@ -27,13 +27,13 @@ from glideslope.estimators.streaming import StreamEstimator
 from glideslope.estimators.threads import few_threads
 from glideslope.formulas.arguments import check_option
 from glideslope.solve.rows import Rows
-from glideslope.solve.streams.contrast import CONTRASTS
-from glideslope.solve.streams.moments import PIECE_NUMBERS, Moments
-from glideslope.solve.streams.separation import Separation
-from glideslope.solve.streams.sources import SourceStream
-from glideslope.solve.streams.unmixing import Unmixing
-from glideslope.solve.streams.whitening import whitening_of
 from glideslope.stiefel.points import project, random_stiefel
+from glideslope.streams.contrast import CONTRASTS
+from glideslope.streams.moments import PIECE_NUMBERS, Moments
+from glideslope.streams.separation import Separation
+from glideslope.streams.source_stream import SourceStream
+from glideslope.streams.unmixing import Unmixing
+from glideslope.streams.whitening import whitening_of
 
 WHITENINGS = ("unit-variance", "arbitrary-variance", False)
 

@@ -28,10 +28,10 @@ from glideslope.optim.estimate import (
     momentum_direction,
     update_moments,
 )
-from glideslope.optim.free import adamw_step, sgd_step
 from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options, learning_rate
 from glideslope.optim.ranks import bundled, bundles
 from glideslope.optim.sharded import Sharded
+from glideslope.optim.torch_steps import adamw_step, sgd_step
 
 LandingOptions = ("attraction", "safe_radius", "metric", "normal_step", "safeguard")
 

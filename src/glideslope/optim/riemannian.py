@@ -15,8 +15,8 @@ from glideslope.formulas.retraction import RETRACTIONS, retract
 from glideslope.optim.base import Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
 from glideslope.optim.estimate import Momentum, keep_tangent_momentum, momentum_direction
-from glideslope.optim.free import sgd_step
 from glideslope.optim.options import check_learning_rate, check_sgd_options, learning_rate
+from glideslope.optim.torch_steps import sgd_step
 
 # Beyond this length the Cayley and exponential retractions lose orthonormality in float32; both only wind around.
 LONGEST_STEP = 20.0

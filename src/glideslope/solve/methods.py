@@ -41,7 +41,7 @@ class Method(Resumable):
         return int(self._shortened)
 
 
-class Landing(Method):
+class LandingMethod(Method):
     """X - min(η, η(X)) F, eqs. (19) and (20), with the safeguard; factors of a gradient are not multiplied out.
 
     Args:

@@ -14,7 +14,8 @@ from glideslope.engine.rule import StepRule
 from glideslope.formulas.arguments import METRICS, check_option, check_positive
 from glideslope.formulas.retraction import RETRACTIONS
 from glideslope.solve.checkpoint import Checkpoint
-from glideslope.solve.methods import METHODS, Landing, Method, Penalty, Riemannian
+from glideslope.solve.history import Watch
+from glideslope.solve.methods import METHODS, LandingMethod, Method, Penalty, Riemannian
 from glideslope.solve.problem import Problem, as_problem
 from glideslope.solve.recognition import start_in_words
 from glideslope.solve.rows import ColumnRanks
@@ -24,7 +25,6 @@ from glideslope.solve.sharded import Together, check_arguments, first_rows, rank
 from glideslope.solve.solution import Record, Solution
 from glideslope.solve.sources import SAMPLING, SOURCES, make_source
 from glideslope.solve.step_sizes import StepSize, step_size_of
-from glideslope.solve.watch import Watch
 from glideslope.stiefel.points import random_stiefel
 
 
@@ -188,7 +188,7 @@ def minimize(
             attraction=attraction,
             safe_radius=safe_radius,
         )
-        mover: Method = Landing(X, rule, problem.geometry)
+        mover: Method = LandingMethod(X, rule, problem.geometry)
         if method == "riemannian":
             mover = Riemannian(X, retraction, metric)
         elif method == "penalty":

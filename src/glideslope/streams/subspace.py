@@ -12,7 +12,7 @@ from glideslope.engine.products import Workspace
 from glideslope.engine.rule import StepRule
 from glideslope.formulas.normal import newton_schulz_factor
 from glideslope.solve.geometry import Whole
-from glideslope.solve.streams.moments import Moments
+from glideslope.streams.moments import Moments
 
 # Directions with less than this share of the mean variance are scaled as if they had it.
 LEAST_VARIANCE = 1e-5

@@ -6,6 +6,7 @@ from literal import landing_field, norm, point_at_distance, skew
 
 import glideslope as gs
 from glideslope.engine.gradient import dense
+from glideslope.solve.sources import SagaSource
 
 
 def paper_ica(seed=0, n=10, samples=10_000):

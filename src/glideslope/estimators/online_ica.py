@@ -272,7 +272,7 @@ class OnlineICA(StreamEstimator):
         if getattr(self, "n_samples_seen_", 0) and not hasattr(self, "components_"):
             raise NotFittedError(
                 f"OnlineICA has seen {self.n_samples_seen_} samples, which do not vary in enough directions yet: it "
-                f"needs {self._stream.n_wanted} samples or more, as different. Call partial_fit with more of them"
+                f"needs {self._stream.n_wanted} different samples or more. Call partial_fit with more of them"
             )
         check_is_fitted(self)
 

@@ -99,7 +99,7 @@ def _move(X: Tensor, F: Tensor, along: Tensor, out: Tensor | None, *, lands: boo
 
 def _is_regular(X: Tensor, at: Point, plan: Plan, outside: Tensor, rule: StepRule) -> bool:
     """Whether, on the host, where it costs nothing to look, no matrix is outside, huge or almost without a share."""
-    if not is_on_host(X) or rule.safeguard == "exact":
+    if not is_on_host(X) or (rule.lands and rule.safeguard == "exact"):
         return False
     usual = outside.logical_not() & (at.size < LARGEST_SIZE) & follows(plan)
     # A gradient that is not finite is masked in any case, and must not change the rounding of the other matrices.

@@ -146,8 +146,10 @@ def admissible_share(before: Number, growth: Number, reach: Number) -> Number:
         reach: What the largest eigenvalue may be.
     """
     if not isinstance(growth, Tensor):
-        return 1.0 if before + growth <= reach else max(reach - before, 0.0) / growth
-    share = ((reach - before).clamp(min=0) / growth).nan_to_num(nan=0.0)
+        if before + growth <= reach:
+            return 1.0
+        return max(reach - before, 0.0) / growth if growth > 0 else 0.0
+    share = torch.where(growth > 0, (reach - before).clamp(min=0) / growth, 0.0)
     return torch.where(before + growth <= reach, 1.0, share)
 
 

@@ -55,15 +55,8 @@ class Bucket(ABC):
         self.matrix_shape = matrix_shape(tuple(first.shape), view)
         self.count = self.matrix_shape[0] if len(self.matrix_shape) == 3 else 1
         self.workspace = Workspace()
-        self.steps = 0
-        self._shortened = 0
         self.rule: Any = None
         """What the optimizer made of the group's options in the last step."""
-
-    def newly_shortened(self) -> int:
-        """How often the most shortened matrix was shortened since the last look. Reads a value."""
-        before, self._shortened = self._shortened, int(self.numbers("shortened", torch.int64).max())
-        return self._shortened - before
 
     @abstractmethod
     def points(self) -> Tensor:

@@ -29,7 +29,7 @@ B = A @ optimum
 
 
 def landing(X, G):
-    return gs.formulas.landing_step(X, G, step_size=STEP_SIZE, metric="euclidean")
+    return gs.landing_step(X, G, step_size=STEP_SIZE, metric="euclidean")
 
 
 def qr_retraction(X, G):

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from types import ModuleType
 
 from glideslope import formulas, theory
+from glideslope.engine import landing_step
 from glideslope.optim import (
     SAGA,
     SVRG,
@@ -41,6 +42,7 @@ __all__ = [
     "attach_landing",
     "check_gradient",
     "formulas",
+    "landing_step",
     "load_checkpoint",
     "minimize",
     "orthogonality",

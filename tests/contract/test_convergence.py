@@ -136,7 +136,7 @@ def test_momentum_of_square_matrices_ends_at_the_solution(name):
 @pytest.mark.parametrize("problem", [Quadratics(6, 2), SquareProblems()], ids=["tall", "square"])
 @pytest.mark.parametrize("make", ADAM.values(), ids=ADAM.keys())
 def test_adam_with_a_decaying_rate_ends_at_the_solution(make, problem):
-    assert_solved(*end_of(make, problem, 5000, gamma=0.998))
+    assert_solved(*end_of(make, problem, 6500, gamma=0.9985))
 
 
 @pytest.mark.slow

@@ -157,7 +157,7 @@ def test_the_counters_survive_saving():
     assert resumed.diagnostics()[0].skipped == [3]
 
 
-def step_often(optimizer, X, scale, steps=100):
+def step_often(optimizer, X, scale, steps=101):
     for seed in range(steps):
         X.grad = scale * random_matrix(*X.shape, dtype=X.dtype, generator=seeded(seed))
         optimizer.step()
@@ -199,3 +199,52 @@ def test_a_start_is_judged_in_the_norm_of_the_safe_region():
         assert gs.formulas.spectral_distance(X.detach()) < 0.5
     with pytest.raises(ValueError, match=r"starts at distance 1\.2"):
         gs.LandingSGD([torch.nn.Parameter(start.clone())], lr=0.01)
+
+
+def test_counters_of_a_loaded_state_are_not_taken_for_new_steps():
+    X = torch.nn.Parameter(gs.random_stiefel(20, 5, generator=seeded()))
+    optimizer = gs.LandingSGD([X], lr=0.01)
+    step_often(optimizer, X, 100.0, steps=60)
+    resumed = gs.LandingSGD([X], lr=0.01)
+    resumed.load_state_dict(optimizer.state_dict())
+    step_often(resumed, X, 0.1)  # a warning would be an error
+    assert resumed.diagnostics()[0].shortened[0] > 50
+
+
+@pytest.mark.parametrize("shape", [(40, 30), (2, 40, 30)])
+@pytest.mark.parametrize(
+    "options", [{"normal_step": "newton-schulz"}, {"normal_step": "polar"}, {"safeguard": "exact"}]
+)
+def test_a_matrix_just_inside_the_spectral_ball_is_never_thrown_out_of_it(shape, options):
+    """Eigenvalues of X^H X - I up to 0.499: bounds of them are far above, and cannot tell whether X is inside."""
+    basis = torch.linalg.qr(random_matrix(30, 30, generator=seeded(2))).Q
+    values = torch.linspace(-0.499, 0.499, 30, dtype=torch.float64)
+    root = basis @ torch.diag((1 + values).sqrt()) @ basis.mT
+    X = torch.nn.Parameter(gs.random_stiefel(40, 30, generator=seeded(), dtype=torch.float64).expand(shape) @ root)
+    optimizer = gs.LandingSGD([X], lr=1e-3, **options)
+    for seed in range(5):
+        X.grad = random_matrix(*shape, generator=seeded(seed))
+        optimizer.step()
+        assert gs.formulas.spectral_distance(X.detach()).max() <= 0.5
+
+
+@pytest.mark.parametrize(
+    "options", [{"normal_step": "newton-schulz"}, {"normal_step": "polar"}, {"safeguard": "exact"}]
+)
+def test_a_shortened_step_does_not_depend_on_the_other_matrices_of_a_batch(options):
+    start = point_with_equal_eigenvalues(40, 10, 0.1).double()
+    other = point_with_equal_eigenvalues(40, 10, 0.45 / 10**0.5).double()
+    G = random_matrix(40, 10, generator=seeded(3))
+    alone = gs.landing_step(start, G, step_size=10.0, **options)
+    both = gs.landing_step(torch.stack([start, other]), torch.stack([G, G]), step_size=10.0, **options)
+    torch.testing.assert_close(both[0], alone)
+
+
+@pytest.mark.parametrize("make", [gs.LandingSGD, gs.RiemannianSGD])
+def test_momentum_of_a_matrix_far_outside_is_not_amplified(make):
+    """A load that multiplied X by 1000: its normal part would be a million times too long."""
+    X = torch.nn.Parameter(gs.random_stiefel(12, 4, generator=seeded()))
+    optimizer = make([X], lr=1e-3, momentum=0.9)
+    X.data.mul_(1000)
+    step_often(optimizer, X, 1.0, steps=30)
+    assert optimizer.state[X]["momentum_buffer"].norm() < 100

@@ -59,7 +59,12 @@ def minimized(folder, ways):
 
 def refused(make, data, start, folder):
     """What a checkpoint says of other data, of which only the last rank has some, and of another X0, likewise."""
-    options = {"step_size": 0.05, "max_epochs": 4, "checkpoint": folder / f"own{dist.get_world_size()}", "every": 2}
+    options = {
+        "step_size": 0.05,
+        "max_epochs": 4,
+        "checkpoint": folder / f"own{dist.get_world_size()}",
+        "checkpoint_every": 2,
+    }
     first = gs.minimize(make(data), start, **options)
     other = data.clone()
     other[:, -1] *= 2
@@ -87,13 +92,17 @@ def resumed(make, folder):
 
     path = folder / f"run{dist.get_world_size()}"
     with contextlib.suppress(Stopped):
-        gs.minimize(make(), checkpoint=path, every=4, record_every=1, callback=stop, **options)
+        gs.minimize(make(), checkpoint=path, checkpoint_every=4, record_every=1, callback=stop, **options)
     own = path.with_name(f"{path.name}.{dist.get_rank()}-of-{dist.get_world_size()}")
     if dist.get_rank() == 0:  # as if it had died before it could write the last one
         own.with_name(own.name + ".previous").replace(own)
-    again = gs.minimize(make(), checkpoint=path, every=4, **options)
+    again = gs.minimize(make(), checkpoint=path, checkpoint_every=4, **options)
     dist.barrier()
     if dist.get_rank() == 0:
         own.write_bytes(own.read_bytes()[:-5])
     dist.barrier()
-    return uninterrupted, whole(again.X), message_of(lambda: gs.minimize(make(), checkpoint=path, every=4, **options))
+    return (
+        uninterrupted,
+        whole(again.X),
+        message_of(lambda: gs.minimize(make(), checkpoint=path, checkpoint_every=4, **options)),
+    )

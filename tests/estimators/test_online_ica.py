@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sources import amari_distance, mixture
 
 from glideslope.estimators import OnlineICA
-from glideslope.solve.streams.separation import Separation
+from glideslope.streams.separation import Separation
 
 EEG = Path(__file__).parents[2].parent / "shared" / "data" / "eeg.npz"
 
@@ -157,7 +157,7 @@ def test_gaussian_data_end_with_a_warning_that_says_what_to_change():
 def test_a_tensor_of_another_device_is_computed_there(monkeypatch):
     data, _ = mixture(3, 400)
     seen = []
-    from glideslope.solve.streams import unmixing
+    from glideslope.streams import unmixing
 
     step = unmixing.take_step
     monkeypatch.setattr(unmixing, "take_step", lambda X, *a, **k: seen.append(X.device) or step(X, *a, **k))

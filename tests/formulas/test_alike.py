@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from literal import landing_field, point_at_distance, random_matrix
 
-from glideslope.formulas.alike import Alike, look_alike
-from glideslope.formulas.measure import measure
+from glideslope.engine.common_bound import CommonBound, common_bound
+from glideslope.engine.decision import admissible_step, affordable_share, plan_step
+from glideslope.engine.point import measure
+from glideslope.engine.production import take_step
+from glideslope.engine.products import Workspace
+from glideslope.engine.rule import StepRule
 from glideslope.formulas.orthogonality import distance
-from glideslope.formulas.plan import admissible_step, affordable_share, plan_step
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.step import take_step
-from glideslope.formulas.workspace import Workspace
 
 SHAPES = [(4, 6, 6), (4, 9, 4), (1, 5, 1)]
 
@@ -131,7 +131,7 @@ def test_what_is_admitted_for_all_is_admitted_for_each(distances, sizes, step, a
     X = torch.stack([point_at_distance(7, 3, d, generator=generator) for d in distances]).float()
     G = random_matrix(*X.shape, dtype=torch.float32, generator=generator) * 10**sizes
     at = measure(X, G, rule, Workspace())
-    alike = look_alike(X, at, rule, 10**step, None)
+    alike = common_bound(X, at, rule, 10**step, None)
     if alike is None:
         return
     tiny = torch.finfo(torch.float32).tiny
@@ -146,7 +146,7 @@ def test_what_is_admitted_for_all_is_admitted_for_each(distances, sizes, step, a
 def test_extremes_of_distance_bound_all_between():
     """The least pull is at an extreme, the least slack at the farthest."""
     rule = StepRule(attraction=2.0)
-    alike = Alike(0.1, 0.0, 0.4, 0.0, 0.5, 1e-19, None)
+    alike = CommonBound(0.1, 0.0, 0.4, 0.0, 0.5, 1e-19, None)
     longest = 0.1**0.5 / 0.1  # η² g² = slack exactly, without any pull
     assert alike.admits(longest * 0.999, rule)
     assert not alike.admits(longest * 1.001, rule)

@@ -92,7 +92,7 @@ formulas = gs.formulas
             r"normal_step.*'polar'; got 'qr'",
         ),
         (lambda: formulas.landing_step(X, X, step_size=1.0, safeguard="no"), r"safeguard.*None; got 'no'"),
-        (lambda: formulas.landing_step(X, X, step_size=1.0, out=X[:3]), r"out must have the shape of X"),
+        (lambda: gs.landing_step(X, X, step_size=1.0, out=X[:3]), r"out must have the shape of X"),
     ],
 )
 def test_bad_input_is_refused_by_name(call, message):

@@ -6,10 +6,10 @@ import pytest
 import torch
 from literal import exact_distance, landing_step, point_at_distance, random_matrix
 
-from glideslope.formulas.factored import Factored
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.step import take_step
-from glideslope.formulas.workspace import Workspace
+from glideslope.engine.gradient import Factored
+from glideslope.engine.production import take_step
+from glideslope.engine.products import Workspace
+from glideslope.engine.rule import StepRule
 
 METRICS = ["canonical", "euclidean"]
 NORMAL_STEPS = ["landing", "newton-schulz", "polar"]
@@ -130,9 +130,9 @@ def test_one_matrix_on_the_host_steps_as_a_batch_of_one(metric, normal_step, saf
 
 def test_the_host_path_is_taken_by_one_matrix_and_not_by_a_batch(generator, monkeypatch):
     calls = []
-    module = __import__("glideslope.formulas.step", fromlist=["step"])
-    original = module._step_of_all
-    monkeypatch.setattr(module, "_step_of_all", lambda *given: calls.append(1) or original(*given))
+    module = __import__("glideslope.engine.production", fromlist=["production"])
+    original = module.step_of_batch
+    monkeypatch.setattr(module, "step_of_batch", lambda *given: calls.append(1) or original(*given))
     X, G = factors(12, 5, 3, torch.float64, generator)
     take_step(X, G.dense(), 0.1, StepRule())
     assert calls == []

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from literal import exact_distance, region_distance
 
 import glideslope as gs
+from glideslope.engine.production import take_step
+from glideslope.engine.row_blocks import run_together, step_of_rows, tangent_rows
+from glideslope.engine.rule import StepRule
 from glideslope.formulas.field import without_normal_part
-from glideslope.formulas.row_blocks import run_together, step_of_rows, tangent_rows
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.step import take_step
 
 RULES = [
     StepRule(),

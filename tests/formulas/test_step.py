@@ -6,10 +6,10 @@ import torch
 from literal import exact_distance, point_at_distance, random_matrix, region_distance
 
 import glideslope as gs
+from glideslope.engine.production import take_step
+from glideslope.engine.products import Workspace
+from glideslope.engine.rule import StepRule
 from glideslope.formulas.normal import largest_eigenvalue_bound, newton_schulz_radius
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.step import take_step
-from glideslope.formulas.workspace import Workspace
 
 SHAPES = [(1, 1), (4, 4), (6, 5), (7, 3), (6, 1), (40, 3), (2, 8, 2), (2, 3, 5, 5)]
 TYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
@@ -36,7 +36,7 @@ def test_a_landing_step_is_the_plain_formula_with_the_safeguard_of_equation_14(
 ):
     X, G = start(shape, dtype, generator)
     plain = literal.landing_step(X, G, step_size, 0.8, 0.5, metric)
-    ours = gs.formulas.landing_step(X, G, step_size=step_size, attraction=0.8, metric=metric)
+    ours = gs.landing_step(X, G, step_size=step_size, attraction=0.8, metric=metric)
     torch.testing.assert_close(ours, plain, **tolerance(dtype))
 
 
@@ -46,7 +46,7 @@ def test_a_landing_step_is_the_plain_formula_with_the_safeguard_of_equation_14(
 def test_without_a_safeguard_the_step_is_the_plain_formula(shape, dtype, metric, generator):
     X, G = start(shape, dtype, generator)
     plain = literal.landing_step(X, G, 2.0, 0.8, 0.5, metric, safeguarded=False)
-    ours = gs.formulas.landing_step(X, G, step_size=2.0, attraction=0.8, metric=metric, safeguard=None)
+    ours = gs.landing_step(X, G, step_size=2.0, attraction=0.8, metric=metric, safeguard=None)
     torch.testing.assert_close(ours, plain, **tolerance(dtype))
 
 
@@ -57,7 +57,7 @@ def test_the_two_step_landing_is_a_tangent_step_and_one_newton_schulz_step(shape
     X, G = start(shape, dtype, generator)
     Y = X - 0.05 * literal.skew_matrix(X, G, metric) @ X
     plain = Y @ (1.5 * literal.eye_like(Y.mH @ Y) - Y.mH @ Y / 2)
-    ours = gs.formulas.landing_step(X, G, step_size=0.05, metric=metric, normal_step="newton-schulz", safeguard=None)
+    ours = gs.landing_step(X, G, step_size=0.05, metric=metric, normal_step="newton-schulz", safeguard=None)
     torch.testing.assert_close(ours, plain, **tolerance(dtype))
 
 
@@ -68,16 +68,14 @@ def test_the_polar_step_is_the_polar_factor_of_the_tangent_step(shape, dtype, me
     X, G = start(shape, dtype, generator)
     Y = X - 0.05 * literal.skew_matrix(X, G, metric) @ X
     U, _, Vh = torch.linalg.svd(Y, full_matrices=False)
-    ours = gs.formulas.landing_step(X, G, step_size=0.05, metric=metric, normal_step="polar")
+    ours = gs.landing_step(X, G, step_size=0.05, metric=metric, normal_step="polar")
     torch.testing.assert_close(ours, U @ Vh, **tolerance(dtype))
     assert (exact_distance(ours) < (1e-5 if dtype in (torch.float32, torch.complex64) else 1e-13)).all()
 
 
 def test_the_distance_after_a_two_step_landing_is_the_fourth_power_of_the_step(generator):
     X, G = start((9, 4), torch.float64, generator, distance=0.0)
-    distances = [
-        exact_distance(gs.formulas.landing_step(X, G, step_size=h, normal_step="newton-schulz")) for h in (0.02, 0.01)
-    ]
+    distances = [exact_distance(gs.landing_step(X, G, step_size=h, normal_step="newton-schulz")) for h in (0.02, 0.01)]
     assert distances[0] / distances[1] == pytest.approx(16, rel=0.05)
 
 
@@ -171,7 +169,7 @@ def test_recovery_from_far_away_reaches_the_manifold_and_is_never_nan(shape, sca
     X = scale * random_matrix(*shape, dtype=torch.float32, generator=generator)
     G = random_matrix(*shape, dtype=torch.float32, generator=generator)
     for _ in range(60):
-        X = gs.formulas.landing_step(X, G * 0, step_size=0.1, normal_step=normal_step)
+        X = gs.landing_step(X, G * 0, step_size=0.1, normal_step=normal_step)
         assert torch.isfinite(X).all()
     assert exact_distance(X) < 1e-3
 
@@ -192,7 +190,7 @@ def test_recovery_from_almost_zero_does_not_shrink_a_matrix_of_many_columns(norm
     """There d is √p, which says nothing of the norm of X: dividing by it would end at zero."""
     X = 1e-3 * point_at_distance(120, 100, 0.0, dtype=torch.float32, generator=generator)
     for _ in range(30):
-        X = gs.formulas.landing_step(X, torch.zeros_like(X), step_size=0.5, normal_step=normal_step)
+        X = gs.landing_step(X, torch.zeros_like(X), step_size=0.5, normal_step=normal_step)
     assert exact_distance(X) < 1e-4
 
 
@@ -228,19 +226,19 @@ def test_huge_and_small_gradients_still_move_the_iterate(normal_step, generator)
 
 def test_a_zero_gradient_on_the_manifold_leaves_the_iterate_there():
     X = torch.eye(5, 3)
-    torch.testing.assert_close(gs.formulas.landing_step(X, torch.zeros(5, 3), step_size=10.0), X, rtol=0, atol=0)
+    torch.testing.assert_close(gs.landing_step(X, torch.zeros(5, 3), step_size=10.0), X, rtol=0, atol=0)
 
 
 def test_a_zero_step_size_leaves_the_iterate_where_it_is(generator):
     X, G = start((2, 9, 4), torch.float64, generator)
-    torch.testing.assert_close(gs.formulas.landing_step(X, G, step_size=0.0), X, rtol=0, atol=0)
+    torch.testing.assert_close(gs.landing_step(X, G, step_size=0.0), X, rtol=0, atol=0)
 
 
 def test_large_steps_do_not_collapse_the_iterate():
     """Without the cap 1/(2 λ), lr = 1 and λ = 10 would send X to zero."""
     X = 1.1 * torch.eye(6, 3, dtype=torch.float64)
     for _ in range(20):
-        X = gs.formulas.landing_step(X, torch.zeros_like(X), step_size=1.0, attraction=10.0)
+        X = gs.landing_step(X, torch.zeros_like(X), step_size=1.0, attraction=10.0)
     assert exact_distance(X) < 1e-12
 
 
@@ -253,18 +251,18 @@ def test_each_matrix_of_a_batch_steps_as_if_alone(shape, normal_step, safeguard,
     options = {"step_size": 0.1, "normal_step": normal_step, "safeguard": safeguard}
     if safeguard is None:
         G = G.clamp(-1, 1)
-    together = gs.formulas.landing_step(X, G, **options)
-    alone = torch.stack([gs.formulas.landing_step(x, g, **options) for x, g in zip(X, G, strict=True)])
+    together = gs.landing_step(X, G, **options)
+    alone = torch.stack([gs.landing_step(x, g, **options) for x, g in zip(X, G, strict=True)])
     torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-12)
 
 
 def test_a_tensor_of_step_sizes_is_one_per_matrix(generator):
     X, G = start((2, 3, 9, 4), torch.float64, generator)
     sizes = torch.tensor([0.01, 0.02, 0.03], dtype=torch.float64)
-    together = gs.formulas.landing_step(X, G, step_size=sizes)
-    torch.testing.assert_close(together[1, 2], gs.formulas.landing_step(X[1, 2], G[1, 2], step_size=0.03))
+    together = gs.landing_step(X, G, step_size=sizes)
+    torch.testing.assert_close(together[1, 2], gs.landing_step(X[1, 2], G[1, 2], step_size=0.03))
     torch.testing.assert_close(
-        gs.formulas.landing_step(X[0, 0], G[0, 0], step_size=sizes[0]), together[0, 0], rtol=1e-12, atol=1e-12
+        gs.landing_step(X[0, 0], G[0, 0], step_size=sizes[0]), together[0, 0], rtol=1e-12, atol=1e-12
     )
 
 
@@ -279,14 +277,14 @@ def test_in_place_and_in_a_workspace_the_result_is_the_same(shape, normal_step, 
     assert outcome.X is inplace
     torch.testing.assert_close(inplace, expected, rtol=0, atol=0)
     out = torch.empty_like(X)
-    assert gs.formulas.landing_step(X, G, step_size=0.1, normal_step=normal_step, out=out) is out
+    assert gs.landing_step(X, G, step_size=0.1, normal_step=normal_step, out=out) is out
     torch.testing.assert_close(out, expected, rtol=0, atol=0)
 
 
 def test_the_arguments_are_not_written(generator):
     X, G = start((3, 9, 4), torch.float64, generator)
     before = X.clone(), G.clone()
-    gs.formulas.landing_step(X, G, step_size=0.1)
+    gs.landing_step(X, G, step_size=0.1)
     torch.testing.assert_close((X, G), before, rtol=0, atol=0)
 
 
@@ -294,8 +292,8 @@ def test_strided_views_step_like_their_copies(generator):
     wide = point_at_distance(9, 4, 0.2, generator=generator).mT.contiguous()
     G = random_matrix(4, 9, generator=generator)
     torch.testing.assert_close(
-        gs.formulas.landing_step(wide.mT, G.mT, step_size=0.1),
-        gs.formulas.landing_step(wide.mT.contiguous(), G.mT.contiguous(), step_size=0.1),
+        gs.landing_step(wide.mT, G.mT, step_size=0.1),
+        gs.landing_step(wide.mT.contiguous(), G.mT.contiguous(), step_size=0.1),
     )
 
 
@@ -303,13 +301,48 @@ def test_strided_views_step_like_their_copies(generator):
 def test_half_precision_steps_are_computed_in_float32(half, generator):
     X, G = start((9, 4), torch.float32, generator)
     X, G = X.to(half), G.to(half)
-    expected = gs.formulas.landing_step(X.float(), G.float(), step_size=0.1).to(half)
-    torch.testing.assert_close(gs.formulas.landing_step(X, G, step_size=0.1), expected, rtol=0, atol=0)
+    expected = gs.landing_step(X.float(), G.float(), step_size=0.1).to(half)
+    torch.testing.assert_close(gs.landing_step(X, G, step_size=0.1), expected, rtol=0, atol=0)
     out = X.clone()
-    gs.formulas.landing_step(out, G, step_size=0.1, out=out)
+    gs.landing_step(out, G, step_size=0.1, out=out)
     torch.testing.assert_close(out, expected, rtol=0, atol=0)
 
 
 def test_a_batch_of_no_matrices_is_returned_as_it_is():
     X = torch.zeros(0, 4, 2)
-    assert gs.formulas.landing_step(X, X, step_size=0.1).shape == (0, 4, 2)
+    assert gs.landing_step(X, X, step_size=0.1).shape == (0, 4, 2)
+
+
+@pytest.mark.parametrize("safeguard", SAFEGUARDS)
+@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((7, 7), torch.float64), ((60, 4), torch.float64), ((3, 9, 4), torch.complex128)], ids=str
+)
+def test_the_production_step_is_its_specification(shape, dtype, metric, normal_step, safeguard, generator):
+    """Where nothing is shortened, at the lemma's bound, and outside; where eigenvalues decide it goes no further."""
+    options = {"metric": metric, "normal_step": normal_step, "safeguard": safeguard}
+    X, G = start(shape, dtype, generator, distance=0.3)
+    for step_size in (0.01, 3.0 if safeguard == "lemma" and normal_step == "landing" else 0.02):
+        expected = gs.formulas.landing_step(X, G, step_size=step_size, **options)
+        torch.testing.assert_close(
+            gs.landing_step(X, G, step_size=step_size, **options), expected, rtol=1e-9, atol=1e-9
+        )
+    far = 1.4 * X
+    expected = gs.formulas.landing_step(far, G, step_size=0.1, **options)
+    if safeguard is not None or normal_step == "landing":
+        torch.testing.assert_close(gs.landing_step(far, G, step_size=0.1, **options), expected)
+    if safeguard is not None and normal_step != "landing":
+        longest = gs.formulas.landing_step(X, G, step_size=1e3, **options)
+        ours = gs.landing_step(X, G, step_size=1e3, **options)
+        assert (literal.norm(ours - X) <= literal.norm(longest - X) * (1 + 1e-9)).all()
+
+
+def test_the_steps_of_the_baselines_are_their_formulas(generator):
+    X, G = start((9, 4), torch.complex128, generator, distance=0.0)
+    moved = X - 0.1 * literal.skew(G @ X.mH) @ X
+    U, _, Vh = torch.linalg.svd(moved, full_matrices=False)
+    torch.testing.assert_close(gs.formulas.riemannian_step(X, G, step_size=0.1, retraction="polar"), U @ Vh)
+    far = 1.2 * X
+    expected = far - 0.1 * (G + 3.0 * far @ literal.residual(far))
+    torch.testing.assert_close(gs.formulas.penalty_step(far, G, step_size=0.1, penalty_weight=3.0), expected)

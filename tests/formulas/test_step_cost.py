@@ -7,8 +7,8 @@ from literal import point_at_distance, random_matrix
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import glideslope as gs
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.step import take_step
+from glideslope.engine.production import take_step
+from glideslope.engine.rule import StepRule
 
 METRICS = ["canonical", "euclidean"]
 NORMAL_STEPS = ["landing", "newton-schulz", "polar"]
@@ -36,7 +36,7 @@ def start(shape, dtype, generator, distance=0.3):
 def test_a_step_costs_its_products_and_no_more(shape, options, products, generator):
     X, G = start(shape, torch.float64, generator)
     with ProductCounter() as counter:
-        gs.formulas.landing_step(X, G, step_size=0.1, **options)
+        gs.landing_step(X, G, step_size=0.1, **options)
     assert counter.multiplications == products
 
 

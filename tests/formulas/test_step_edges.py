@@ -6,10 +6,10 @@ import torch
 from literal import exact_distance, point_at_distance, random_matrix
 
 import glideslope as gs
+from glideslope.engine.production import take_step
+from glideslope.engine.rounding import drift_rate
+from glideslope.engine.rule import StepRule
 from glideslope.formulas.normal import inverse_square_root
-from glideslope.formulas.rounding import drift_rate
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.step import take_step
 
 NORMAL_STEPS = ["landing", "newton-schulz", "polar"]
 SAFEGUARDS = ["lemma", "exact", None]
@@ -26,16 +26,16 @@ def start(shape, dtype, generator, distance=0.3):
 def test_a_tensor_of_step_sizes_may_have_another_type_than_the_iterate(shape, safeguard, dtype, generator):
     X, G = start(shape, torch.float32, generator)
     sizes = torch.full(shape[:-2], 0.125, dtype=dtype)
-    ours = gs.formulas.landing_step(X, G, step_size=sizes, safeguard=safeguard)
-    torch.testing.assert_close(ours, gs.formulas.landing_step(X, G, step_size=0.125, safeguard=safeguard))
+    ours = gs.landing_step(X, G, step_size=sizes, safeguard=safeguard)
+    torch.testing.assert_close(ours, gs.landing_step(X, G, step_size=0.125, safeguard=safeguard))
 
 
 @pytest.mark.parametrize("normal_step", NORMAL_STEPS)
 def test_a_negative_step_size_in_a_tensor_counts_as_zero(normal_step, generator):
     """Its value cannot be refused without a host synchronisation, and a step backwards has no safeguard."""
     X, G = start((9, 4), torch.float32, generator)
-    backwards = gs.formulas.landing_step(X, G, step_size=torch.tensor(-1e5), normal_step=normal_step)
-    torch.testing.assert_close(backwards, gs.formulas.landing_step(X, G, step_size=0.0, normal_step=normal_step))
+    backwards = gs.landing_step(X, G, step_size=torch.tensor(-1e5), normal_step=normal_step)
+    torch.testing.assert_close(backwards, gs.landing_step(X, G, step_size=0.0, normal_step=normal_step))
 
 
 @pytest.mark.parametrize("safe_radius", [0.5, 0.75, 0.9])
@@ -44,7 +44,7 @@ def test_the_polar_step_is_exact_from_the_boundary_of_any_safe_region(dtype, saf
     """The smallest singular value there is the root of 1 - ε, which Newton-Schulz iterations raise slowly."""
     X = point_at_distance(9, 1, 0.0, dtype=dtype, generator=generator) * (1 - safe_radius) ** 0.5
     G = random_matrix(9, 1, dtype=dtype, generator=generator)
-    new = gs.formulas.landing_step(X, G, step_size=0.1, safe_radius=safe_radius, normal_step="polar")
+    new = gs.landing_step(X, G, step_size=0.1, safe_radius=safe_radius, normal_step="polar")
     assert exact_distance(new) < 8 * torch.finfo(dtype).eps
 
 
@@ -52,10 +52,10 @@ def test_the_polar_step_is_exact_from_the_boundary_of_any_safe_region(dtype, saf
 @pytest.mark.parametrize("step_size", [1.0, 1e3, 1e9])
 def test_without_a_safeguard_a_step_that_ends_far_away_is_finite_and_recovers(normal_step, step_size, generator):
     X, G = start((9, 4), torch.float32, generator)
-    X = gs.formulas.landing_step(X, 10 * G, step_size=step_size, normal_step=normal_step, safeguard=None)
+    X = gs.landing_step(X, 10 * G, step_size=step_size, normal_step=normal_step, safeguard=None)
     for _ in range(60):
         assert torch.isfinite(X).all()
-        X = gs.formulas.landing_step(X, 0 * G, step_size=0.5, normal_step=normal_step, safeguard=None)
+        X = gs.landing_step(X, 0 * G, step_size=0.5, normal_step=normal_step, safeguard=None)
     assert exact_distance(X) < 1e-3
 
 
@@ -109,7 +109,7 @@ def test_the_recovery_ends_at_the_polar_factor_of_its_start(shape, stretch, norm
     X[:, 0] *= stretch
     U, _, Vh = torch.linalg.svd(X, full_matrices=False)
     for _ in range(80):
-        X = gs.formulas.landing_step(X, torch.zeros_like(X), step_size=0.5, normal_step=normal_step)
+        X = gs.landing_step(X, torch.zeros_like(X), step_size=0.5, normal_step=normal_step)
     torch.testing.assert_close(X, U @ Vh, rtol=0, atol=1e-8)
 
 
@@ -148,7 +148,7 @@ def test_a_normal_gradient_however_large_does_not_hold_the_iterate_on_the_bounda
     """Its drift is larger than the pull there, so only a share of it is followed."""
     X = point_at_distance(9, 4, 0.5, dtype=torch.float32, generator=generator)
     for _ in range(200):
-        X = gs.formulas.landing_step(X, 1e9 * X, step_size=0.1, metric=metric, safeguard=safeguard)
+        X = gs.landing_step(X, 1e9 * X, step_size=0.1, metric=metric, safeguard=safeguard)
     assert exact_distance(X) < 0.4
 
 
@@ -158,7 +158,7 @@ def test_a_huge_step_size_does_not_shrink_a_gradient_whose_drift_is_affordable(g
     M = literal.sym(random_matrix(4, 4, dtype=torch.float32, generator=generator))
     G = 1e3 * X @ M + 0.3 * random_matrix(9, 4, dtype=torch.float32, generator=generator)
     expected = literal.landing_step(X.double(), G.double(), 1e6, 1.0, 0.5)
-    new = gs.formulas.landing_step(X, G, step_size=1e6)
+    new = gs.landing_step(X, G, step_size=1e6)
     torch.testing.assert_close(new.double(), expected, rtol=0, atol=2e-3)
     assert (new - X).norm() > 0.3
 
@@ -178,19 +178,17 @@ def test_on_the_boundary_a_landing_step_is_the_plain_formula_too(shape, metric, 
     """Where only the pull is left to pay for the step, the gradient is still followed."""
     X, G = start(shape, torch.float64, generator, distance=0.5)
     expected = literal.landing_step(X, G, 10.0, 1.0, 0.5, metric)
-    torch.testing.assert_close(
-        gs.formulas.landing_step(X, G, step_size=10.0, metric=metric), expected, rtol=0, atol=1e-6
-    )
+    torch.testing.assert_close(gs.landing_step(X, G, step_size=10.0, metric=metric), expected, rtol=0, atol=1e-6)
     tangent = gs.formulas.landing_field(X, G, attraction=1.0, metric=metric) - gs.formulas.penalty_gradient(X)
     assert (literal.inner(expected - X, tangent) < -1e-3 * literal.norm(tangent)).all()
 
 
 def test_a_tensor_of_step_sizes_broadcasts_to_the_batch(generator):
     X, G = start((2, 3, 9, 4), torch.float64, generator)
-    expected = gs.formulas.landing_step(X, G, step_size=0.03)
+    expected = gs.landing_step(X, G, step_size=0.03)
     for shape in [(), (1,), (3,), (1, 3), (2, 1)]:
         sizes = torch.full(shape, 0.03, dtype=torch.float64)
-        torch.testing.assert_close(gs.formulas.landing_step(X, G, step_size=sizes), expected)
+        torch.testing.assert_close(gs.landing_step(X, G, step_size=sizes), expected)
 
 
 @pytest.mark.parametrize("safe_radius", [0.91, 0.97, 0.999])

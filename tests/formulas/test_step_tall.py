@@ -5,10 +5,10 @@ import pytest
 import torch
 from literal import exact_distance, point_at_distance, random_matrix, region_distance
 
-from glideslope.formulas import host
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.step import take_step
-from glideslope.formulas.workspace import Workspace
+from glideslope.engine import one_matrix as host
+from glideslope.engine.production import take_step
+from glideslope.engine.products import Workspace
+from glideslope.engine.rule import StepRule
 
 TYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 

@@ -5,12 +5,12 @@ import torch
 from literal import point_at_distance, random_matrix
 
 import glideslope as gs
-from glideslope.formulas.factored import Factored
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.step import take_step
-from glideslope.formulas.tracked import STEPS_BETWEEN_GRAMS, TrackedLanding, pays
+from glideslope.engine.gradient import Factored
+from glideslope.engine.low_rank import STEPS_BETWEEN_GRAMS, TrackedLanding, pays
+from glideslope.engine.production import take_step
+from glideslope.engine.rule import StepRule
 from glideslope.solve.geometry import Whole
-from glideslope.solve.methods import Landing
+from glideslope.solve.methods import LandingMethod
 
 N, P, B = 60, 12, 5
 
@@ -54,7 +54,7 @@ def test_no_tracked_step_with_lr_1e5_leaves_the_safe_region(dtype, size):
     for radius in (0.5, 0.1):
         generator = torch.Generator().manual_seed(3)
         X = point_at_distance(N, P, radius * 0.9, dtype=dtype, generator=generator)
-        method, first = Landing(X, StepRule(safe_radius=radius), Whole()), X.clone()
+        method, first = LandingMethod(X, StepRule(safe_radius=radius), Whole()), X.clone()
         for _ in range(100):
             X = method.step(X, gradients(X, dtype, generator, size), 1e5)
             assert gs.formulas.distance(X.to(torch.complex128)) <= radius * (1 + 1e-6)
@@ -81,7 +81,7 @@ def test_the_landing_method_tracks_where_it_pays(generator):
     assert pays(G, X, StepRule())
     assert not pays(G, X, StepRule(metric="euclidean"))
     assert not pays(G, X[:20], StepRule())
-    method, plain = Landing(X, StepRule(), Whole()), take_step(X.clone(), G, 0.1, StepRule()).X
+    method, plain = LandingMethod(X, StepRule(), Whole()), take_step(X.clone(), G, 0.1, StepRule()).X
     moved = method.step(X, G, 0.1)
     assert moved is not X
     torch.testing.assert_close(moved, plain)

@@ -6,11 +6,9 @@ from counting import ProductCounter
 from literal import random_matrix
 
 import glideslope as gs
-from glideslope.formulas.host import HostStep
-from glideslope.formulas.rounding import distance_margin
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.step import take_step
-from glideslope.formulas.workspace import (
+from glideslope.engine.one_matrix import HostStep
+from glideslope.engine.production import take_step
+from glideslope.engine.products import (
     GRAM_BLOCK,
     GRAM_STRIPS,
     LEAST_ROWS,
@@ -20,6 +18,8 @@ from glideslope.formulas.workspace import (
     cross_product,
     gram_product,
 )
+from glideslope.engine.rounding import distance_margin
+from glideslope.engine.rule import StepRule
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])

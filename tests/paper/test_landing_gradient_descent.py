@@ -10,7 +10,8 @@ from torch import Tensor
 
 from glideslope.formulas.field import landing_field, riemannian_gradient, skew_field
 from glideslope.formulas.merit import merit
-from glideslope.formulas.orthogonality import distance, penalty
+from glideslope.formulas.orthogonality import distance
+from glideslope.formulas.penalty import penalty
 from glideslope.formulas.safeguard import safeguard_lower_bound
 from glideslope.theory import Theory, quadratic_constants
 

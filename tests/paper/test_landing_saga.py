@@ -5,8 +5,8 @@ import torch
 from literal import landing_field, norm, point_at_distance, skew
 
 import glideslope as gs
-from glideslope.formulas.factored import dense
-from glideslope.solve.sources import SAGA
+from glideslope.engine.gradient import dense
+from glideslope.solve.sources import SagaSource
 
 
 def paper_ica(seed=0, n=10, samples=10_000):
@@ -19,7 +19,7 @@ def paper_ica(seed=0, n=10, samples=10_000):
 
 def memory_after_some_steps(problem, generator, *, batch_size):
     """A SAGA source whose memory comes from different iterates, as in the middle of a run."""
-    source = SAGA(problem, batch_size, "iid", seed=0)
+    source = SagaSource(problem, batch_size, "iid", seed=0)
     source.start(point_at_distance(*problem.shape, 0.3, generator=generator))
     for _ in range(2 * source.n_slots):
         source.gradient(point_at_distance(*problem.shape, 0.3, generator=generator))

@@ -8,9 +8,9 @@ import torch
 from literal import landing_field, point_at_distance
 
 import glideslope as gs
-from glideslope.formulas.factored import dense
+from glideslope.engine.gradient import dense
 from glideslope.formulas.merit import merit
-from glideslope.formulas.orthogonality import penalty
+from glideslope.formulas.penalty import penalty
 from glideslope.theory import Theory
 
 

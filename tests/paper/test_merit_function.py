@@ -13,7 +13,8 @@ from torch.autograd.functional import hessian, jacobian
 
 from glideslope.formulas.field import landing_field, riemannian_gradient
 from glideslope.formulas.merit import gradient_free_merit, merit, merit_gradient
-from glideslope.formulas.orthogonality import distance, penalty
+from glideslope.formulas.orthogonality import distance
+from glideslope.formulas.penalty import penalty
 from glideslope.theory import Constants, Theory, quadratic_constants
 
 RADII = (0.1, 0.3, 0.5, 0.7)

@@ -129,7 +129,7 @@ def test_a_safeguarded_step_never_leaves_the_region_for_gradients_from_1e_minus_
             X, G = starts_and_gradients(shape, radius, dtype, generator)
             for step_size in (1e-2, 1.0, 1e5):
                 for attraction in (0.1, 10.0):
-                    new = gs.formulas.landing_step(
+                    new = gs.landing_step(
                         X, G, step_size=step_size, attraction=attraction, safe_radius=radius, **options
                     )
                     worst = region_distance(new, normal_step, safeguard).max()
@@ -149,9 +149,7 @@ def test_many_steps_on_rounding_noise_alone_stay_in_the_region(metric, normal_st
     X = point_at_distance(50, 3, 0.0, batch=(20,), dtype=torch.float32, generator=generator)
     for _ in range(50):
         M = literal.sym(random_matrix(20, 3, 3, dtype=torch.float32, generator=generator))
-        X = gs.formulas.landing_step(
-            X, 1e14 * X @ M, step_size=1e5, metric=metric, normal_step=normal_step, safeguard=safeguard
-        )
+        X = gs.landing_step(X, 1e14 * X @ M, step_size=1e5, metric=metric, normal_step=normal_step, safeguard=safeguard)
         assert region_distance(X, normal_step, safeguard).max() <= 0.5 + 1e-6
 
 
@@ -160,7 +158,7 @@ def test_long_coherent_columns_do_not_break_the_guarantee(metric):
     """Dot products of 1e5 terms of one sign round thousands of times worse than random ones."""
     X = torch.full((100_000, 1), 100_000**-0.5)
     for scale in (1e3, 1e6, 1e9):
-        new = gs.formulas.landing_step(X, X * scale, step_size=1e3, metric=metric)
+        new = gs.landing_step(X, X * scale, step_size=1e3, metric=metric)
         assert exact_distance(new) <= 0.5
 
 
@@ -177,7 +175,7 @@ def test_no_step_size_however_large_leaves_the_region(normal_step, safeguard, dt
                 for scale in (1e-25, 1.0, 1e30, 1e37):
                     for step_size in (1e15, 1e30):
                         for attraction in (1e-3, 1.0):
-                            new = gs.formulas.landing_step(
+                            new = gs.landing_step(
                                 X,
                                 scale * direction,
                                 step_size=step_size,
@@ -198,5 +196,5 @@ def test_an_exact_step_right_across_the_safe_region_does_not_leave_it_by_roundin
     X = point_at_distance(*shape, 0.0, batch=(500,), dtype=torch.float32, generator=generator)
     G = random_matrix(*X.shape, dtype=torch.float32, generator=generator)
     for _ in range(3):
-        X = gs.formulas.landing_step(X, G, step_size=1e6, safe_radius=radius, safeguard="exact", metric="euclidean")
+        X = gs.landing_step(X, G, step_size=1e6, safe_radius=radius, safeguard="exact", metric="euclidean")
         assert region_distance(X, safeguard="exact").max() <= radius + 4 * torch.finfo(torch.float32).eps

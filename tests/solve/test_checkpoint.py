@@ -62,9 +62,9 @@ def test_a_run_that_was_stopped_twice_ends_where_an_uninterrupted_one_does(way, 
     whole = gs.minimize(make(), **options)
     for stop in (4, 7):
         with pytest.raises(Killed):
-            gs.minimize(make(), checkpoint=tmp_path / "run", every=3, callback=killed_at(stop), **options)
+            gs.minimize(make(), checkpoint=tmp_path / "run", checkpoint_every=3, callback=killed_at(stop), **options)
     assert files.read_checkpoint(tmp_path / "run")["state"]["step"] == 6
-    resumed = gs.minimize(make(), checkpoint=tmp_path / "run", every=3, **options)
+    resumed = gs.minimize(make(), checkpoint=tmp_path / "run", checkpoint_every=3, **options)
     assert torch.equal(resumed.X, whole.X)
     assert without_time(resumed) == without_time(whole)
     assert (resumed.n_steps, resumed.n_gradients, resumed.n_shortened, resumed.stop_reason) == (
@@ -77,11 +77,11 @@ def test_a_run_that_was_stopped_twice_ends_where_an_uninterrupted_one_does(way, 
 
 def test_a_finished_run_called_again_returns_the_same_solution_and_more_passes_go_on(tmp_path):
     options = {"step_size": 0.1, "gradient": "saga", "batch_size": 9, "tolerance": 0}
-    first = gs.minimize(pca(), max_epochs=5, checkpoint=tmp_path / "run", every=2, **options)
-    again = gs.minimize(pca(), max_epochs=5, checkpoint=tmp_path / "run", every=2, **options)
+    first = gs.minimize(pca(), max_epochs=5, checkpoint=tmp_path / "run", checkpoint_every=2, **options)
+    again = gs.minimize(pca(), max_epochs=5, checkpoint=tmp_path / "run", checkpoint_every=2, **options)
     assert torch.equal(first.X, again.X)
     assert without_time(first) == without_time(again)
-    further = gs.minimize(pca(), max_epochs=9, checkpoint=tmp_path / "run", every=2, **options)
+    further = gs.minimize(pca(), max_epochs=9, checkpoint=tmp_path / "run", checkpoint_every=2, **options)
     whole = gs.minimize(pca(), max_epochs=9, **options)
     assert torch.equal(further.X, whole.X)
     assert further.n_steps == whole.n_steps > first.n_steps
@@ -89,7 +89,7 @@ def test_a_finished_run_called_again_returns_the_same_solution_and_more_passes_g
 
 def test_numpy_goes_in_and_out_of_a_resumed_run(tmp_path):
     data = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
-    options = {"step_size": np.float64(0.1), "max_epochs": 6, "checkpoint": tmp_path / "run", "every": 2}
+    options = {"step_size": np.float64(0.1), "max_epochs": 6, "checkpoint": tmp_path / "run", "checkpoint_every": 2}
     first = gs.minimize(gs.problems.PCA(data, 2), **options)
     again = gs.minimize(gs.problems.PCA(data, 2), **options)
     assert isinstance(again.X, np.ndarray)
@@ -107,7 +107,7 @@ def test_without_steps_given_a_checkpoint_is_written_once_a_minute(tmp_path, mon
 
 @pytest.mark.parametrize("spoil", ["truncated", "altered", "empty", "foreign"])
 def test_a_damaged_checkpoint_is_refused_by_name_and_the_previous_one_still_works(tmp_path, spoil):
-    options = {"step_size": 0.1, "max_epochs": 9, "tolerance": 0, "checkpoint": tmp_path / "run", "every": 2}
+    options = {"step_size": 0.1, "max_epochs": 9, "tolerance": 0, "checkpoint": tmp_path / "run", "checkpoint_every": 2}
     whole = gs.minimize(pca(), **options)
     good = (tmp_path / "run").read_bytes()
     bad = {
@@ -136,30 +136,30 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_previous_one_still_work
 )
 def test_a_checkpoint_of_other_arguments_is_refused_with_the_difference(tmp_path, changed, named):
     options = {"step_size": 0.1, "gradient": "saga", "batch_size": 9, "max_epochs": 3, "tolerance": 0}
-    gs.minimize(pca(), checkpoint=tmp_path / "run", every=2, **options)
+    gs.minimize(pca(), checkpoint=tmp_path / "run", checkpoint_every=2, **options)
     with pytest.raises(ValueError, match=named):
-        gs.minimize(pca(), checkpoint=tmp_path / "run", every=2, **{**options, **changed})
+        gs.minimize(pca(), checkpoint=tmp_path / "run", checkpoint_every=2, **{**options, **changed})
     with pytest.raises(ValueError, match="problem='PCA'; this one has problem='Procrustes'"):
-        gs.minimize(procrustes(), checkpoint=tmp_path / "run", every=2, **options)
+        gs.minimize(procrustes(), checkpoint=tmp_path / "run", checkpoint_every=2, **options)
 
 
 def test_arguments_of_a_checkpoint_that_mean_nothing_are_refused(tmp_path):
     with pytest.raises(ValueError, match="every must be a whole number of steps >= 1; got 0"):
-        gs.minimize(pca(), checkpoint=tmp_path / "run", every=0)
-    with pytest.raises(ValueError, match="every=3 goes with checkpoint"):
-        gs.minimize(pca(), every=3)
+        gs.minimize(pca(), checkpoint=tmp_path / "run", checkpoint_every=0)
+    with pytest.raises(ValueError, match="checkpoint_every=3 needs checkpoint"):
+        gs.minimize(pca(), checkpoint_every=3)
     with pytest.raises(ValueError, match="folder that exists"):
         gs.minimize(pca(), checkpoint=tmp_path / "nowhere" / "run")
 
 
 def test_nothing_but_the_two_checkpoints_stays_on_the_disk(tmp_path):
-    gs.minimize(pca(), step_size=0.1, max_epochs=9, checkpoint=tmp_path / "run", every=1)
+    gs.minimize(pca(), step_size=0.1, max_epochs=9, checkpoint=tmp_path / "run", checkpoint_every=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run.previous"]
 
 
 def test_a_failing_write_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     options = {"step_size": 0.1, "max_epochs": 9, "tolerance": 0, "checkpoint": tmp_path / "run"}
-    gs.minimize(pca(), every=3, **options)
+    gs.minimize(pca(), checkpoint_every=3, **options)
     before = (tmp_path / "run").read_bytes()
 
     def full_disk(handle):
@@ -167,7 +167,7 @@ def test_a_failing_write_leaves_the_last_checkpoint(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match="No space"):
-        gs.minimize(pca(), every=7, **options)
+        gs.minimize(pca(), checkpoint_every=7, **options)
     assert (tmp_path / "run").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run.previous"]
 
@@ -242,11 +242,18 @@ def test_what_a_killed_process_left_is_cleared_away_and_what_others_own_is_not(t
         (tmp_path / name).write_bytes(b"half")
         if name != names[1]:  # this one is being written
             os.utime(tmp_path / name, (0, 0))
-    gs.minimize(pca(), step_size=0.1, max_epochs=9, checkpoint=tmp_path / "run", every=4)
+    gs.minimize(pca(), step_size=0.1, max_epochs=9, checkpoint=tmp_path / "run", checkpoint_every=4)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["run", "run.previous", *names[1:]])
 
 
-LONG = {"step_size": 0.05, "gradient": "saga", "batch_size": 16, "max_epochs": 60, "tolerance": 0, "every": 1}
+LONG = {
+    "step_size": 0.05,
+    "gradient": "saga",
+    "batch_size": 16,
+    "max_epochs": 60,
+    "tolerance": 0,
+    "checkpoint_every": 1,
+}
 
 
 def problem_to_kill():
@@ -285,6 +292,6 @@ def test_after_kill_9_at_random_moments_the_checkpoint_loads_and_the_solution_is
     randomness = random.Random(kills)
     moments = [randomness.uniform(0, 0.06) for _ in range(kills)]
     resumed = solution_after_kills(tmp_path / "run", moments)
-    whole = gs.minimize(problem_to_kill(), **{key: value for key, value in LONG.items() if key != "every"})
+    whole = gs.minimize(problem_to_kill(), **{key: value for key, value in LONG.items() if key != "checkpoint_every"})
     assert torch.equal(resumed.X, whole.X)
     assert without_time(resumed) == without_time(whole)

@@ -8,7 +8,7 @@ from literal import inner, norm, point_at_distance, sym
 from solve.sums import all_problems, draw, ica, linear, pca, procrustes, quartic_pair, stiefel
 
 import glideslope as gs
-from glideslope.formulas.factored import dense
+from glideslope.engine.gradient import dense
 from glideslope.solve.problem import differentiate
 from glideslope.solve.problems.ica import LARGEST_THIRD_DERIVATIVE
 

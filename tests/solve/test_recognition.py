@@ -52,7 +52,7 @@ OTHERS = {
 
 
 def run(problem, path, X0=None, **options):
-    options = {"max_epochs": 9, "tolerance": 0, "checkpoint": path, "every": 2, **options}
+    options = {"max_epochs": 9, "tolerance": 0, "checkpoint": path, "checkpoint_every": 2, **options}
     return gs.minimize(problem, stiefel(8, 3) if X0 is None else X0, **options)
 
 
@@ -89,7 +89,7 @@ def test_another_start_is_refused_to_the_last_bit(tmp_path):
         with pytest.raises(ValueError, match=r"is of a run with X0=.*; this one has X0="):
             run(pca(), tmp_path / "run", X0)
     with pytest.raises(ValueError, match="this one has X0='random, by the seed'"):
-        gs.minimize(pca(), max_epochs=9, tolerance=0, checkpoint=tmp_path / "run", every=2)
+        gs.minimize(pca(), max_epochs=9, tolerance=0, checkpoint=tmp_path / "run", checkpoint_every=2)
     assert run(pca(), tmp_path / "run", stiefel(8, 3).numpy()).n_steps > 0  # the same numbers as a NumPy array
 
 
@@ -119,7 +119,7 @@ def test_a_value_that_happens_to_be_near_zero_is_compared_with_the_size_of_f(tmp
 @pytest.mark.parametrize("signs", ["of a run before", "none"])
 def test_signs_that_a_problem_adapted_in_another_run_are_not_another_problem(signs, tmp_path):
     problem = ica(score="adaptive")
-    options = {"step_size": 0.1, "max_epochs": 6, "tolerance": 0, "checkpoint": tmp_path / "run", "every": 2}
+    options = {"step_size": 0.1, "max_epochs": 6, "tolerance": 0, "checkpoint": tmp_path / "run", "checkpoint_every": 2}
     if signs == "of a run before":
         problem.signs = -torch.ones(4, dtype=torch.float64)
     gs.minimize(problem, **options)

@@ -5,7 +5,7 @@ import torch
 from solve.sums import pca, procrustes, quartic_pair, stiefel
 
 import glideslope as gs
-from glideslope.formulas.factored import dense
+from glideslope.engine.gradient import dense
 from glideslope.solve import sources
 from glideslope.solve.sources import make_source
 

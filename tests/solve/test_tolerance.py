@@ -136,8 +136,8 @@ def test_more_digits_asked_for_are_more_digits_found(gradient):
 
 def test_a_resumed_run_converges_where_an_uninterrupted_one_does(tmp_path):
     whole = gs.minimize(pca(), step_size=0.3)
-    gs.minimize(pca(), step_size=0.3, max_epochs=10, checkpoint=tmp_path / "run", every=4)
-    again = gs.minimize(pca(), step_size=0.3, checkpoint=tmp_path / "run", every=4)
+    gs.minimize(pca(), step_size=0.3, max_epochs=10, checkpoint=tmp_path / "run", checkpoint_every=4)
+    again = gs.minimize(pca(), step_size=0.3, checkpoint=tmp_path / "run", checkpoint_every=4)
     assert (again.stop_reason, again.n_steps) == (whole.stop_reason, whole.n_steps) == ("converged", whole.n_steps)
 
 

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, validate_data
 from torch import Tensor
 
-from glideslope.estimators.spread import check_alike, common_seed, refuse_ranks
+from glideslope.estimators.sharded_samples import check_alike, common_seed, refuse_ranks
 from glideslope.solve.rows import ColumnRanks, Rows, column_ranks, refuse_what_is_not_finite
 from glideslope.stiefel.sharding import is_sharded
 

@@ -27,13 +27,13 @@ from glideslope.estimators.streaming import StreamEstimator
 from glideslope.estimators.threads import few_threads
 from glideslope.formulas.arguments import check_option
 from glideslope.solve.rows import Rows
-from glideslope.solve.streams.contrast import CONTRASTS
-from glideslope.solve.streams.moments import PIECE_NUMBERS, Moments
-from glideslope.solve.streams.separation import Separation
-from glideslope.solve.streams.sources import SourceStream
-from glideslope.solve.streams.unmixing import Unmixing
-from glideslope.solve.streams.whitening import whitening_of
 from glideslope.stiefel.points import project, random_stiefel
+from glideslope.streams.contrast import CONTRASTS
+from glideslope.streams.moments import PIECE_NUMBERS, Moments
+from glideslope.streams.separation import Separation
+from glideslope.streams.source_stream import SourceStream
+from glideslope.streams.unmixing import Unmixing
+from glideslope.streams.whitening import whitening_of
 
 WHITENINGS = ("unit-variance", "arbitrary-variance", False)
 
@@ -272,7 +272,7 @@ class OnlineICA(StreamEstimator):
         if getattr(self, "n_samples_seen_", 0) and not hasattr(self, "components_"):
             raise NotFittedError(
                 f"OnlineICA has seen {self.n_samples_seen_} samples, which do not vary in enough directions yet: it "
-                f"needs {self._stream.n_wanted} samples or more, as different. Call partial_fit with more of them"
+                f"needs {self._stream.n_wanted} different samples or more. Call partial_fit with more of them"
             )
         check_is_fitted(self)
 

@@ -22,13 +22,13 @@ from glideslope.estimators.inputs import (
 from glideslope.estimators.likelihood import log_likelihood
 from glideslope.estimators.parameters import check_share, check_tolerance, check_whole
 from glideslope.estimators.progress import Progress
-from glideslope.estimators.spread import geometry_of, spread
+from glideslope.estimators.sharded_samples import geometry_of, spread
 from glideslope.estimators.streaming import StreamEstimator
 from glideslope.formulas.arguments import check_option
 from glideslope.solve.rows import Rows
-from glideslope.solve.streams.refinement import Refinement
-from glideslope.solve.streams.subspace import Subspace
 from glideslope.stiefel.sharding import is_sharded, local_part
+from glideslope.streams.refinement import Refinement
+from glideslope.streams.subspace import Subspace
 
 SMALLEST_BATCH = 256
 

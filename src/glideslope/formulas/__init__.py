@@ -2,7 +2,8 @@
 
 from glideslope.formulas.field import landing_field, riemannian_gradient, skew_field
 from glideslope.formulas.merit import gradient_free_merit, merit, merit_gradient
-from glideslope.formulas.orthogonality import distance, gram, penalty, penalty_gradient, residual, spectral_distance
+from glideslope.formulas.orthogonality import distance, gram, residual, spectral_distance
+from glideslope.formulas.penalty import penalised_gradient, penalty, penalty_gradient
 from glideslope.formulas.retraction import (
     cayley_retraction,
     exponential_retraction,
@@ -11,7 +12,7 @@ from glideslope.formulas.retraction import (
     retract,
 )
 from glideslope.formulas.safeguard import exact_safeguard_step, safeguard_lower_bound, safeguard_step
-from glideslope.formulas.step import landing_step
+from glideslope.formulas.step import landing_step, penalty_step, riemannian_step
 
 __all__ = [
     "cayley_retraction",
@@ -24,13 +25,16 @@ __all__ = [
     "landing_step",
     "merit",
     "merit_gradient",
+    "penalised_gradient",
     "penalty",
     "penalty_gradient",
+    "penalty_step",
     "polar_retraction",
     "qr_retraction",
     "residual",
     "retract",
     "riemannian_gradient",
+    "riemannian_step",
     "safeguard_lower_bound",
     "safeguard_step",
     "skew_field",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -14,7 +12,8 @@ from glideslope.formulas.arguments import (
     check_positive,
     in_full_precision,
 )
-from glideslope.formulas.orthogonality import penalty_gradient, subtract_identity_
+from glideslope.formulas.orthogonality import subtract_identity_
+from glideslope.formulas.penalty import penalty_gradient
 
 # The square forms cost 2 (gradient) and 3 (field) products with n x n matrices against 4 with p x p ones.
 # Measured in float32 on two cores, p = 256 to 1024: they win while n is below these multiples of p.
@@ -47,21 +46,6 @@ def tangent_coefficients(
         return torch.neg(C.mH, out=out), 0.5
     W = skew(C)
     return torch.sub(W - C, W @ Delta, out=out), 1.0
-
-
-def slope_and_square(Delta: Tensor, K: Tensor, cross: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
-    """X^H F and F^H F of a field F = X K + A M that is not formed, from cross = X^H A M and spread = M^H A^H A M.
-
-    With them X - η F has the Gram matrix I + Δ - η (X^H F + F^H X) + η² F^H F.
-    """
-    slope = torch.addmm(cross + K, Delta, K)
-    return slope, K.mH @ slope + cross.mH @ K + spread
-
-
-def norm_of_square(square: Tensor, terms: float) -> float:
-    """‖F‖ by the trace of F^H F, where terms of so large a sum of squares cancel: not less than rounding leaves."""
-    trace: float = square.diagonal().real.sum().item()
-    return math.sqrt(max(trace, 0.0) + 8 * torch.finfo(square.dtype).eps * max(terms, 0.0))
 
 
 @in_full_precision

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import check_matrices, check_positive, in_full_precision
-from glideslope.formulas.orthogonality import penalty, penalty_gradient, residual
+from glideslope.formulas.orthogonality import residual
+from glideslope.formulas.penalty import penalty, penalty_gradient
 
 
 def check_values(name: str, values: object, X: Tensor) -> None:

@@ -41,9 +41,19 @@ def recovery_weights(Delta: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(far, 1 / 16, 1.5 * nu), torch.where(far, 0, nu**3 / 2)
 
 
-def recovery_factor(Delta: Tensor, distance: Tensor) -> Tensor:
-    """α I - β S = (α - β) I - β Δ, the p x p factor of the recovery."""
-    on_identity, on_gram = recovery_weights(Delta, distance)
+def gentle_weights(largest: Tensor) -> tuple[Tensor, Tensor]:
+    """α, β of a damped Newton-Schulz step X ((1 + η) I - η S), given a bound of the eigenvalues of S - I.
+
+    From inside any safe region it ends inside, and it shrinks what is too long, also where the bound is far too large.
+    η = ½, Newton-Schulz itself, while the bound is in its basin.
+    """
+    damping = torch.where(largest <= 1.75, 0.5, 0.5 / (1 + largest))
+    return 1 + damping, damping
+
+
+def normal_factor_of(Delta: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
+    """α I - β S = (α - β) I - β Δ, the p x p factor of a recovery."""
+    on_identity, on_gram = weights
     factor = Delta * per_matrix(-on_gram)
     factor.diagonal(dim1=-2, dim2=-1).add_((on_identity - on_gram).unsqueeze(-1))
     return factor

@@ -1,4 +1,4 @@
-"""How far a matrix is from orthonormal: Gram matrix, residual, distance, and the penalty N with its gradient."""
+"""How far a matrix is from orthonormal: Gram matrix, residual and distance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from glideslope.formulas.arguments import check_matrices, in_full_precision
 
 # On the CPU torch adds squares one after the other: of 1e7 equal float32 numbers the norm is off by one in a hundred.
-# Norms of more entries are norms of the norms of rows; not for derivatives, of which rows of zeros have no second one.
+# Norms of more entries are norms of row norms. Not under autograd: the norm of a zero row has no second derivative.
 LONG_SUM = 65_536
 
 
@@ -59,15 +59,3 @@ def spectral_distance(X: Tensor) -> Tensor:
     """Spectral norm ‖X^H X - I‖_2 of each matrix, shape (*batch). Computes eigenvalues, as no step does."""
     eigenvalues: Tensor = torch.linalg.eigvalsh(residual(X))
     return eigenvalues.abs().amax(-1)
-
-
-@in_full_precision
-def penalty(X: Tensor) -> Tensor:
-    """Penalty N(X) = ¼ ‖X^H X - I‖_F², eq. (11), shape (*batch)."""
-    return distance(X).square() / 4
-
-
-@in_full_precision
-def penalty_gradient(X: Tensor) -> Tensor:
-    """Gradient of (11), ∇N(X) = X (X^H X - I), shape (*batch, n, p). Two products of cost O(n p²)."""
-    return X @ residual(X)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
@@ -192,6 +193,8 @@ class StiefelOptimizer(torch.optim.Optimizer):
     def _reset_buckets(self) -> None:
         self._bucket_lists: dict[int, BucketList] = {}
         self._workspaces: Workspaces = {}
+        # By the first parameter of a bucket: steps since its counters were looked at, and what they were then.
+        self._watched: dict[Tensor, tuple[int, Tensor | None]] = {}
 
     def _buckets(self, index: int, group: Group, params: list[Tensor]) -> list[Bucket]:
         options, known = (group["foreach"], group["view"]), self._bucket_lists.get(index)
@@ -276,7 +279,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
         rounding = 4 * torch.finfo(param.dtype).eps * matrix_shape(tuple(param.shape), group["view"])[-1] ** 0.5
         radius = group["safe_radius"]
         judged = worst = largest_distance(param, group["view"], distance)
-        if worst > radius + rounding and self._region_is_spectral(group):
+        if radius + rounding < worst < math.inf and self._region_is_spectral(group):
             judged = largest_distance(param, group["view"], spectral_distance)
         if not judged <= radius + rounding:
             wide_matrix = param.ndim >= 2 and param.shape[-2] < param.shape[-1]

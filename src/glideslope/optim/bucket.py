@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor
 
+from glideslope.engine.products import Workspace
 from glideslope.formulas.arguments import HALF_TYPES
-from glideslope.formulas.workspace import Workspace
 from glideslope.stiefel.sharding import is_sharded
 from glideslope.stiefel.views import as_matrices, flattened_shape, matrix_shape
 
@@ -55,15 +55,8 @@ class Bucket(ABC):
         self.matrix_shape = matrix_shape(tuple(first.shape), view)
         self.count = self.matrix_shape[0] if len(self.matrix_shape) == 3 else 1
         self.workspace = Workspace()
-        self.steps = 0
-        self._shortened = 0
         self.rule: Any = None
         """What the optimizer made of the group's options in the last step."""
-
-    def newly_shortened(self) -> int:
-        """How often the most shortened matrix was shortened since the last look. Reads a value."""
-        before, self._shortened = self._shortened, int(self.numbers("shortened", torch.int64).max())
-        return self._shortened - before
 
     @abstractmethod
     def points(self) -> Tensor:

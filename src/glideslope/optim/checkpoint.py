@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from glideslope.files import digest_of, sync_folder, write_whole
-from glideslope.optim.memory import GradientMemory
+from glideslope.optim.gradient_memory import GradientMemory
 from glideslope.optim.ranks import agree, failing_together, gathered, rank_and_ranks
 
 if TYPE_CHECKING:

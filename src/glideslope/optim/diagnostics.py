@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from typing import NamedTuple
+
+import torch
 
 # Often enough to be told early, rarely enough to cost nothing.
 STEPS_BETWEEN_LOOKS = 100
@@ -46,8 +51,8 @@ class Diagnostics(list[MatrixDiagnosis]):
     __repr__ = __str__
 
 
-def shortening_advice(who: str, name: str, shape: tuple[int, ...], recent: int, lands: bool) -> str:
-    """The warning that most steps of a matrix are shortened, with the options to change.
+def warn_of_shortening(who: str, name: str, shape: tuple[int, ...], recent: int, lands: bool) -> None:
+    """Warn, at the caller's line, that most steps of a matrix are shortened, with the options to change.
 
     Args:
         who: The optimizer.
@@ -59,8 +64,19 @@ def shortening_advice(who: str, name: str, shape: tuple[int, ...], recent: int, 
     advice = "lower lr"
     if lands:
         advice = f'set normal_step="newton-schulz", which allows longer steps of large matrices, or {advice}'
-    return (
+    warnings.warn(
         f"{who}: {recent} of the last {STEPS_BETWEEN_LOOKS} steps of {name!r} (or of a matrix stepped with it), "
         f"{shape[-2]} x {shape[-1]}, were shortened to stay in the safe region: they are shorter than lr asks for. To "
-        f"change that, {advice}. optimizer.diagnostics() counts shortened steps. This is said once."
+        f"change that, {advice}. optimizer.diagnostics() counts shortened steps. This is said once.",
+        stacklevel=callers_level(),
     )
+
+
+def callers_level() -> int:
+    """The stacklevel, for the function that calls this, of the first frame outside of this package and of torch."""
+    package = os.path.dirname(os.path.dirname(__file__))
+    inside = tuple(folder + os.sep for folder in (package, os.path.dirname(torch.__file__)))
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((*inside, "<")):
+        frame, level = frame.f_back, level + 1
+    return level

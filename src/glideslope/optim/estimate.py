@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from glideslope.engine.gradient import add_product_
+from glideslope.engine.rounding import overflow_free_norm, zero_where_not_finite_
 from glideslope.formulas.arguments import REAL_TYPE
-from glideslope.formulas.factored import add_product_
 from glideslope.formulas.field import sym, without_normal_part
 from glideslope.formulas.orthogonality import per_matrix
-from glideslope.formulas.rounding import overflow_free_norm, zero_where_not_finite_
 from glideslope.optim.bucket import Bucket
 
 
@@ -80,10 +80,12 @@ def keep_tangent_momentum(
 ) -> None:
     """`keep_momentum` less the normal part X sym(C), C = X^H D, of the direction at this X. One product.
 
-    A gradient's normal part does not vanish at a constrained solution. A buffer that kept it would hold ten times a
-    large normal matrix, whose tangent part at the next X drives the iterate away. In the square form, with
+    A gradient's normal part does not vanish at a constrained solution. A buffer that kept it would hold several times
+    a large normal matrix, whose tangent part at the next X drives the iterate away. In the square form, with
     C = D X^H, the normal part is sym(C) X.
     """
+    # ‖X^H D‖ is at most ‖X‖ ‖D‖. A matrix far outside, whose normal part is not X sym(C), keeps its buffer.
+    active = active & (overflow_free_norm(C) <= 2 * overflow_free_norm(direction))
     keep_momentum(bucket, direction, active, options)
     weights = torch.where(per_matrix(active), sym(C), 0)
     left, right = (weights, X) if square else (X, weights)
@@ -166,7 +168,7 @@ def update_moments(
 
 def finite_part(bucket: Bucket, G: Tensor) -> tuple[Tensor, Tensor]:
     """A copy of G with zeros for what is not finite, and which matrices were finite throughout."""
-    active = torch.isfinite(G.sum(dim=(-2, -1)))
+    active = torch.isfinite(overflow_free_norm(G))
     memory = bucket.workspace.memory("estimate", G, *G.shape[-2:])
     clean = G.clone() if memory is None else memory.copy_(G)
     return zero_where_not_finite_(clean), active

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,14 +10,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from glideslope.formulas.measure import cross_of
-from glideslope.formulas.rounding import zero_where_not_finite_
-from glideslope.formulas.row_blocks import Summed, row_products, run_together, squared_norm, step_of_rows, tangent_rows
-from glideslope.formulas.rule import StepOutcome, StepRule
-from glideslope.formulas.step import take_step
+from glideslope.engine.point import cross_of
+from glideslope.engine.production import take_step
+from glideslope.engine.rounding import zero_where_not_finite_
+from glideslope.engine.row_blocks import Summed, row_products, run_together, squared_norm, step_of_rows, tangent_rows
+from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
-from glideslope.optim.diagnostics import STEPS_BETWEEN_LOOKS, shortening_advice
+from glideslope.optim.diagnostics import STEPS_BETWEEN_LOOKS, warn_of_shortening
 from glideslope.optim.estimate import (
     Momentum,
     adam_moments,
@@ -28,16 +27,16 @@ from glideslope.optim.estimate import (
     momentum_direction,
     update_moments,
 )
-from glideslope.optim.free import adamw_step, sgd_step
 from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options, learning_rate
 from glideslope.optim.ranks import bundled, bundles
 from glideslope.optim.sharded import Sharded
+from glideslope.optim.torch_steps import adamw_step, sgd_step
 
 LandingOptions = ("attraction", "safe_radius", "metric", "normal_step", "safeguard")
 
 
 class Estimate(NamedTuple):
-    """What a step follows: a gradient estimate, the step size along it, and which matrices may move (None for all)."""
+    """A gradient estimate, the step size along it, and which matrices may move (None for all)."""
 
     G: Tensor
     step_size: float | Tensor
@@ -92,15 +91,20 @@ class LandingOptimizer(StiefelOptimizer):
         """Warn once if most of a hundred steps of a matrix were shortened; on the CPU, where looking costs nothing."""
         if self._told_of_shortening or bucket.device.type != "cpu" or torch.compiler.is_compiling():
             return
-        bucket.steps += 1
-        if bucket.steps % STEPS_BETWEEN_LOOKS:
-            return
-        recent = bucket.newly_shortened()
-        if 2 * recent > STEPS_BETWEEN_LOOKS:
-            self._told_of_shortening = True
-            name = next(name for name, param in self._named(group) if param is bucket.params[0])
-            advice = shortening_advice(type(self).__name__, name, bucket.matrix_shape, recent, bucket.rule.lands)
-            warnings.warn(advice, stacklevel=4)
+        first = bucket.params[0]
+        steps, before = self._watched.get(first, (0, None))
+        if before is None or steps + 1 == STEPS_BETWEEN_LOOKS:
+            counted = bucket.numbers("shortened", torch.int64).clone()
+            if before is None or before.shape != counted.shape:
+                steps, before = -1, counted
+            elif steps + 1 == STEPS_BETWEEN_LOOKS:
+                recent = int((counted - before).max())
+                if 2 * recent > STEPS_BETWEEN_LOOKS:
+                    self._told_of_shortening = True
+                    name = next(name for name, param in self._named(group) if param is first)
+                    warn_of_shortening(type(self).__name__, name, bucket.matrix_shape, recent, bucket.rule.lands)
+                steps, before = -1, counted
+        self._watched[first] = (steps + 1, before)
 
     @abstractmethod
     def _sharded_estimate(self, bucket: Sharded, X: Tensor, G: Tensor, group: Group) -> Summed[RowEstimate]:

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import check_positive
-from glideslope.formulas.orthogonality import penalty_gradient, per_matrix
+from glideslope.formulas.orthogonality import per_matrix
+from glideslope.formulas.penalty import penalised_gradient
 from glideslope.optim.base import Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
 from glideslope.optim.estimate import Momentum, keep_momentum, momentum_direction
-from glideslope.optim.free import sgd_step
 from glideslope.optim.options import check_learning_rate, check_sgd_options, learning_rate
+from glideslope.optim.torch_steps import sgd_step
 
 
 class PenaltySGD(StiefelOptimizer):
@@ -70,7 +71,7 @@ class PenaltySGD(StiefelOptimizer):
     def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
         X, G = bucket.points(), bucket.gradients(given)
         G = -G if group["maximize"] else G
-        G = G + group["penalty_weight"] * penalty_gradient(X)
+        G = penalised_gradient(X, G, penalty_weight=group["penalty_weight"])
         if group["weight_decay"]:
             G = G + group["weight_decay"] * X
         momentum = Momentum.of(group)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glideslope.engine.rounding import zero_where_not_finite_
+from glideslope.engine.row_blocks import Summed, tangent_rows
 from glideslope.formulas.field import without_normal_part
 from glideslope.formulas.orthogonality import per_matrix
-from glideslope.formulas.rounding import zero_where_not_finite_
-from glideslope.formulas.row_blocks import Summed, tangent_rows
 from glideslope.optim.base import Group
 from glideslope.optim.bucket import Bucket, Stack
 from glideslope.optim.landing import Estimate, LandingOptimizer, RowEstimate, rule_of, run_in_bundles

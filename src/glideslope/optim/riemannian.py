@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glideslope.engine.rounding import zero_where_not_finite_
 from glideslope.formulas.arguments import METRICS, check_option, check_radius
 from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.orthogonality import frobenius, per_matrix
 from glideslope.formulas.retraction import RETRACTIONS, retract
-from glideslope.formulas.rounding import zero_where_not_finite_
 from glideslope.optim.base import Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
 from glideslope.optim.estimate import Momentum, keep_tangent_momentum, momentum_direction
-from glideslope.optim.free import sgd_step
 from glideslope.optim.options import check_learning_rate, check_sgd_options, learning_rate
+from glideslope.optim.torch_steps import sgd_step
 
 # Beyond this length the Cayley and exponential retractions lose orthonormality in float32; both only wind around.
 LONGEST_STEP = 20.0

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glideslope.engine.products import Workspace
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.orthogonality import frobenius, subtract_identity_
-from glideslope.formulas.workspace import Workspace
 from glideslope.optim.bucket import Bucket, State
 from glideslope.stiefel.sharding import Layout, all_matrices, is_sharded, local_part, sharded_gram
 from glideslope.stiefel.views import matrix_shape
@@ -131,10 +131,11 @@ def warn_of_moves(who: str, params: list[tuple[str, Tensor]], group: dict[str, A
     if not moved or any(layout.mesh.get_local_rank(dim) for _, layout in moved for dim in range(layout.mesh.ndim)):
         return
     name, layout = moved[0]
+    others = f" ({len(moved)} parameters in all)" if len(moved) > 1 else ""
     way = "gathered" if not layout.row_dims else "moved to other ranks and back"
     warnings.warn(
         f"{who}: {name!r} of shape {layout.shape} is placed as {layout.given}, which cuts the columns of its matrices: "
-        f"it is {way} in every step, and so are {len(moved) - 1} others. To spare that, cut it along its rows: "
+        f"it is {way} in every step{others}. To avoid that, cut it along its rows: "
         "fully_shard(model, shard_placement_fn=gs.shard_placement(model))",
         UserWarning,
         stacklevel=5,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.optim.memory import GradientMemory, State, is_integer, numbers_of, readable_bytes, write_
+from glideslope.optim.gradient_memory import GradientMemory, State, is_integer, numbers_of, readable_bytes, write_
 
 
 class SAGA(GradientMemory):

@@ -1,7 +1,7 @@
 """Layer 4: finite sums, `minimize`, and the problems of the paper."""
 
 from glideslope.solve import problems
-from glideslope.solve.check import GradientCheck, check_gradient
+from glideslope.solve.gradient_check import GradientCheck, check_gradient
 from glideslope.solve.minimize import minimize
 from glideslope.solve.solution import History, Record, Solution
 

@@ -8,15 +8,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored, dense
+from glideslope.engine.gradient import Factored, dense
+from glideslope.engine.production import take_step
+from glideslope.engine.products import Workspace
+from glideslope.engine.row_blocks import Summed, riemannian_rows, run_together, step_of_rows
+from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.merit import merit, merit_of
 from glideslope.formulas.normal import inverse_square_root
 from glideslope.formulas.orthogonality import distance, frobenius, subtract_identity_
-from glideslope.formulas.row_blocks import Summed, riemannian_rows, run_together, step_of_rows
-from glideslope.formulas.rule import StepOutcome, StepRule
-from glideslope.formulas.step import take_step
-from glideslope.formulas.workspace import Workspace
 from glideslope.stiefel.points import project
 from glideslope.stiefel.sharding import Groups, summed
 

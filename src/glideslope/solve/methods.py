@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored, dense
+from glideslope.engine.gradient import Factored, dense
+from glideslope.engine.low_rank import TrackedLanding, pays
+from glideslope.engine.production import take_step
+from glideslope.engine.products import Workspace
+from glideslope.engine.rule import StepRule
 from glideslope.formulas.field import riemannian_gradient
-from glideslope.formulas.orthogonality import penalty_gradient
 from glideslope.formulas.retraction import retract
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.step import take_step
-from glideslope.formulas.tracked import TrackedLanding, pays
-from glideslope.formulas.workspace import Workspace
+from glideslope.formulas.step import penalty_step
 from glideslope.solve.geometry import InRows, Whole
 from glideslope.solve.resume import Resumable, State
 
@@ -41,7 +41,7 @@ class Method(Resumable):
         return int(self._shortened)
 
 
-class Landing(Method):
+class LandingMethod(Method):
     """X - min(η, η(X)) F, eqs. (19) and (20), with the safeguard; factors of a gradient are not multiplied out.
 
     Args:
@@ -129,5 +129,4 @@ class Penalty(Method):
 
     def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> Tensor:
         """A plain step on f + λ N."""
-        pull = penalty_gradient(X).mul_(self.weight)
-        return X.sub_(pull.addmm_(G.A.mH, G.W) if isinstance(G, Factored) else pull.add_(G), alpha=step_size)
+        return X.copy_(penalty_step(X, dense(G), step_size=step_size, penalty_weight=self.weight))

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glideslope.formulas.arguments import METRICS, check_option, check_positive
+from glideslope.engine.rule import StepRule
+from glideslope.formulas.arguments import METRICS, REAL_TYPE, check_option, check_positive
 from glideslope.formulas.retraction import RETRACTIONS
-from glideslope.formulas.rule import StepRule
 from glideslope.solve.checkpoint import Checkpoint
-from glideslope.solve.methods import METHODS, Landing, Method, Penalty, Riemannian
+from glideslope.solve.history import Watch
+from glideslope.solve.methods import METHODS, LandingMethod, Method, Penalty, Riemannian
 from glideslope.solve.problem import Problem, as_problem
 from glideslope.solve.recognition import start_in_words
 from glideslope.solve.rows import ColumnRanks
@@ -24,7 +25,6 @@ from glideslope.solve.sharded import Together, check_arguments, first_rows, rank
 from glideslope.solve.solution import Record, Solution
 from glideslope.solve.sources import SAMPLING, SOURCES, make_source
 from glideslope.solve.step_sizes import StepSize, step_size_of
-from glideslope.solve.watch import Watch
 from glideslope.stiefel.points import random_stiefel
 
 
@@ -54,7 +54,7 @@ def minimize(
     callback: Callable[[Record], object] | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
-    every: int | None = None,
+    checkpoint_every: int | None = None,
 ) -> Solution:
     r"""Minimise f(X) = (1/N) Σ f_i(X) over matrices with X^H X = I.
 
@@ -71,7 +71,7 @@ def minimize(
             for all of the K steps to come). Default: "constant"; for "theory" with minibatches "1/sqrt".
         batch_size: Terms per step; for "saga" and "svrg" the size of the slots. Default: min(N, 128).
         sampling: "iid", as the propositions ask, or "shuffle": all terms in a new order in every pass.
-        attraction: λ of the landing field.
+        attraction: λ of the landing field; as `normal_step` and `safeguard` for method="landing" with a step size.
         safe_radius: ε of the safe region.
         metric: "canonical", eq. (5), or "euclidean".
         normal_step: "landing", "newton-schulz" or "polar".
@@ -89,7 +89,7 @@ def minimize(
         checkpoint: File to write the state of the run to, and to resume from where it exists: the solution is that of
             a run without a stop. The one before it is kept beside it. A file of other arguments, another X0 or another
             problem is refused; a problem is recognised by one evaluation next to X0, of a sum by 32 of its terms.
-        every: Steps between two checkpoints; one a minute unless given.
+        checkpoint_every: Steps between two checkpoints. Default: one a minute.
 
     Returns:
         The best point met, with its value, gradient norm and distance, why the run stopped, what to try next, and
@@ -107,10 +107,7 @@ def minimize(
     rule = StepRule(attraction, safe_radius, metric, normal_step, safeguard)
     if not tolerance >= 0:
         raise ValueError(f"tolerance must be >= 0; got {tolerance!r}")
-    if (method == "penalty") != (penalty_weight is not None):
-        raise ValueError("penalty_weight goes with method='penalty', and that method needs it")
-    if penalty_weight is not None:
-        check_positive(penalty_weight=penalty_weight)
+    check_effect(rule, method, step_size, retraction, penalty_weight)
     problem = as_problem(problem)
     if gradient != "full" and problem.n_terms == 1:
         raise ValueError(
@@ -150,13 +147,18 @@ def minimize(
         "seed": int(seed),
     }
     if ranks is not None:
-        called = {"max_epochs": max_epochs, "tolerance": tolerance, "record_every": record_every, "every": every}
+        called = {
+            "max_epochs": max_epochs,
+            "tolerance": tolerance,
+            "record_every": record_every,
+            "every": checkpoint_every,
+        }
         given = {"callback": callback is not None, "max_seconds": max_seconds is not None, "checkpoint": checkpoint}
         description |= {"shape": (ranks.n_columns, X.shape[1]), "ranks": ranks.n_ranks}
         check_arguments(ranks, method, {**description, **called, **given})
     if checkpoint is not None:
         description["X0"] = start_in_words(X, X0 is not None)
-    saved = checkpoint_of(checkpoint, every, description, ranks)
+    saved = checkpoint_of(checkpoint, checkpoint_every, description, ranks)
     run = Run(X, source, watch, Budget(max_epochs, max_seconds), steps_per_pass, saved)
     if step_size == "auto":
         if gradient != "full":
@@ -188,7 +190,7 @@ def minimize(
             attraction=attraction,
             safe_radius=safe_radius,
         )
-        mover: Method = Landing(X, rule, problem.geometry)
+        mover: Method = LandingMethod(X, rule, problem.geometry)
         if method == "riemannian":
             mover = Riemannian(X, retraction, metric)
         elif method == "penalty":
@@ -202,6 +204,29 @@ def minimize(
     return solution
 
 
+def check_effect(
+    rule: StepRule, method: str, step_size: StepSize, retraction: str, penalty_weight: float | None
+) -> None:
+    """Raise a ValueError for an option that this run would ignore, or one that it lacks."""
+    if method == "penalty":
+        if penalty_weight is None:
+            raise ValueError("method='penalty' needs penalty_weight > 0; got None")
+        check_positive(penalty_weight=penalty_weight)
+    elif penalty_weight is not None:
+        raise ValueError(f"penalty_weight={penalty_weight!r} needs method='penalty'; got method={method!r}")
+    if method != "riemannian" and retraction != "qr":
+        raise ValueError(f"retraction={retraction!r} needs method='riemannian'; got method={method!r}")
+    if method == "landing" and step_size != "auto":
+        return
+    needed = "a number, a function or 'theory' as step_size; 'auto' takes Newton-Schulz steps"
+    if method != "landing":
+        needed = f"method='landing'; got method={method!r}"
+    default = StepRule()
+    for name in ("attraction", "normal_step", "safeguard"):
+        if getattr(rule, name) != getattr(default, name):
+            raise ValueError(f"{name}={getattr(rule, name)!r} has no effect: it needs {needed}. Leave it out")
+
+
 def checkpoint_of(
     path: Any, every: int | None, description: dict[str, Any], ranks: ColumnRanks | None
 ) -> Checkpoint | None:
@@ -209,7 +234,7 @@ def checkpoint_of(
     if path is not None:
         return Checkpoint(path, every, description) if ranks is None else Together(path, every, description, ranks)
     if every is not None:
-        raise ValueError(f"every={every!r} goes with checkpoint, the file to write")
+        raise ValueError(f"checkpoint_every={every!r} needs checkpoint, the file to write; got checkpoint=None")
     return None
 
 
@@ -229,8 +254,10 @@ def first_iterate(problem: Problem, X0: Any, seed: int) -> Tensor:
         wanted = "(n, p) with n >= p" if problem.shape is None else str(problem.shape)
         raise ValueError(f"X0 must have shape {wanted}; got {tuple(X.shape)}")
     wanted_type = problem.dtype or X.dtype
-    if X.dtype != wanted_type or X.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
-        raise ValueError(f"X0 must have the type of the data, float32 or wider; got {X.dtype}, data {problem.dtype}")
+    if X.dtype != wanted_type:
+        raise ValueError(f"X0 must have the type of the data, {problem.dtype}; got {X.dtype}")
+    if X.dtype not in REAL_TYPE:
+        raise ValueError(f"X0 must be {', '.join(str(dtype)[6:] for dtype in REAL_TYPE)}; got {X.dtype}")
     if not bool(torch.isfinite(X).all()):
         raise ValueError("X0 must be finite")
     return X.to(problem.device) if problem.device is not None else X

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored
+from glideslope.engine.gradient import Factored
 from glideslope.solve.geometry import InRows, Whole
 from glideslope.solve.resume import Resumable
 from glideslope.solve.rows import Rows

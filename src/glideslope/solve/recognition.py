@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import dense
+from glideslope.engine.gradient import dense
 from glideslope.solve.geometry import InRows, gaussian_rows
 from glideslope.solve.problem import FiniteSum, Problem, RowSum
 from glideslope.solve.sources import on

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from glideslope.solve.checkpoint import Checkpoint
+from glideslope.solve.history import Watch
 from glideslope.solve.interruption import CtrlC
 from glideslope.solve.methods import Method
 from glideslope.solve.recognition import fingerprint, refuse_another_problem
@@ -19,7 +20,6 @@ from glideslope.solve.resume import State
 from glideslope.solve.search import Search
 from glideslope.solve.solution import Solution
 from glideslope.solve.sources import Full, Source
-from glideslope.solve.watch import Watch
 
 Result = TypeVar("Result")
 

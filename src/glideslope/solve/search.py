@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_iterations, newton_schulz_radius
-from glideslope.formulas.orthogonality import frobenius, penalty, penalty_gradient, subtract_identity_
+from glideslope.formulas.orthogonality import frobenius, subtract_identity_
+from glideslope.formulas.penalty import penalised_gradient, penalty
 from glideslope.solve.methods import retracted
 from glideslope.solve.problem import Problem
 from glideslope.solve.resume import Resumable, State, on_device
@@ -118,7 +119,7 @@ class Search(Resumable):
         if self.method == "penalty":
             assert self.penalty_weight is not None
             weight = self.penalty_weight / self.unit
-            T = G + weight * penalty_gradient(X)
+            T = penalised_gradient(X, G, penalty_weight=weight)
             norm = float(frobenius(T))
             return Evaluation(X, f, f / self.unit + weight * float(penalty(X)), G, T, norm * norm)
         T = self.geometry.tangent(X, G, self.metric)

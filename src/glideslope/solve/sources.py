@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored, dense
+from glideslope.engine.gradient import Factored, dense
 from glideslope.solve.problem import Problem, RowSum
 from glideslope.solve.resume import Resumable
 
@@ -101,7 +101,7 @@ class Minibatch(Source):
         return self.problem.batch_gradient(X, on(X, index))
 
 
-class SAGA(Source):
+class SagaSource(Source):
     """Section 3.3: g_s(X) - Φ^s + mean(Φ), the memory Φ started by one pass at the first iterate.
 
     For terms φ(a_i X) the memory is the N x p derivatives of φ; otherwise one n x p gradient per slot.
@@ -164,7 +164,7 @@ class SAGA(Source):
         return problem.weigh(result)
 
 
-class SVRG(Source):
+class SvrgSource(Source):
     """Loopless SVRG: g_s(X) - g_s(Z) + ∇f(Z), the anchor Z replaced by X with probability 1/S in every step."""
 
     kept = (*Source.kept, "anchor", "anchor_gradient")
@@ -202,5 +202,5 @@ def on(X: Tensor, index: Tensor) -> Tensor:
 
 def make_source(kind: str, problem: Problem, **options: Any) -> Source:
     """The gradient source of a name."""
-    kinds: dict[str, type[Source]] = {"full": Full, "minibatch": Minibatch, "saga": SAGA, "svrg": SVRG}
+    kinds: dict[str, type[Source]] = {"full": Full, "minibatch": Minibatch, "saga": SagaSource, "svrg": SvrgSource}
     return kinds[kind](problem, **options)

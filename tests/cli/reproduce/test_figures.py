@@ -27,7 +27,7 @@ def made_up(*methods, seeds=3):
 
 
 @pytest.mark.parametrize("names", [PCA_METHODS, ICA_METHODS, CNN_METHODS], ids=["pca", "ica", "cnn"])
-def test_no_two_methods_of_a_figure_look_alike(names):
+def test_no_two_methods_of_a_figure_common_bound(names):
     looks = [(METHODS[name].colour, METHODS[name].line) for name in names]
     assert len(set(looks)) == len(names)
     for colour, _ in looks:

@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from glideslope.formulas.rounding import distance_margin
-from glideslope.formulas.rule import StepRule
+from glideslope.engine.rounding import distance_margin
+from glideslope.engine.rule import StepRule
 from glideslope.formulas.safeguard import largest_quadratic_step, pull_of
 
 # A tensor with one number per matrix, or a float.
 Number = Any
 # Keeps a division by a drift of zero finite.
 TINY = 1e-30
+# Gradients up to this size need no scale.
+LARGEST_SIZE = 1e15
 
 
 class Plan(NamedTuple):
@@ -49,9 +51,17 @@ def larger(one: Number, other: Number) -> Number:
     return torch.maximum(one, other) if isinstance(one, Tensor) else max(one, other)
 
 
-def rounding_margin(X: Tensor, rule: StepRule, *, rows: int | None = None) -> float:
-    """How far a step stays from the end of its reach, because of rounding; `rows` as in `drift_rate`."""
-    return min(distance_margin(X, rows=rows), rule.safe_radius / 4)
+def rounding_margin(X: Tensor, rule: StepRule, *, rows: int | None = None, steps: int = 1) -> float:
+    """How far a step stays from the end of its reach because of the rounding of this many steps.
+
+    `rows` is n where X is only a part of it.
+    """
+    return min(steps * distance_margin(X, rows=rows), rule.safe_radius / 4)
+
+
+def follows(plan: Plan) -> Any:
+    """Whether a step follows at least a thousandth of its gradient: not where that is almost normal to the manifold."""
+    return plan.share * plan.scale > 1e-3
 
 
 def plan_step(
@@ -69,7 +79,7 @@ def plan_step(
         tiny: The smallest normal number of the type of X.
     """
     shrink = size * 0 + 1 if isinstance(size, Tensor) else 1.0
-    if rule.safeguard is not None and rule.normal_step == "landing":
+    if rule.safeguard is not None and rule.lands:
         shrink = affordable_share(drift, distance, rule, reach, step_size, tiny)
     scale = at_least(size * shrink, 1.0)
     # A gradient times a subnormal number is no longer tangent: the largest of all are not followed.
@@ -136,8 +146,10 @@ def admissible_share(before: Number, growth: Number, reach: Number) -> Number:
         reach: What the largest eigenvalue may be.
     """
     if not isinstance(growth, Tensor):
-        return 1.0 if before + growth <= reach else max(reach - before, 0.0) / growth
-    share = ((reach - before).clamp(min=0) / growth).nan_to_num(nan=0.0)
+        if before + growth <= reach:
+            return 1.0
+        return max(reach - before, 0.0) / growth if growth > 0 else 0.0
+    share = torch.where(growth > 0, (reach - before).clamp(min=0) / growth, 0.0)
     return torch.where(before + growth <= reach, 1.0, share)
 
 

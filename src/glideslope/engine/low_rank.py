@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored, cancelled_size
-from glideslope.formulas.field import norm_of_square, slope_and_square, tangent_coefficients
+from glideslope.engine.decision import admissible_step, follows, plan_step, rounding_margin
+from glideslope.engine.gradient import Factored, cancelled_size
+from glideslope.engine.point import norm_of_square, slope_and_square
+from glideslope.engine.products import gram_product
+from glideslope.engine.rounding import distance_margin, drift_rate, smallest_norm
+from glideslope.engine.rule import StepRule
+from glideslope.formulas.field import tangent_coefficients
 from glideslope.formulas.orthogonality import subtract_identity_
-from glideslope.formulas.plan import admissible_step, plan_step
-from glideslope.formulas.rounding import distance_margin, drift_rate
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.workspace import gram_product
 
 STEPS_BETWEEN_GRAMS = 32
 
@@ -64,15 +65,14 @@ class TrackedLanding:
             self._age = 0
         self._age += 1
         rule, Delta = self.rule, self._Delta
-        margin = self._age * distance_margin(X)
-        reach = rule.safe_radius - min(margin, rule.safe_radius / 4)
+        reach = rule.reach - rounding_margin(X, rule, steps=self._age)
         C = G.Y.mH @ G.W
         distance, size = Delta.norm().item(), C.norm().item()
-        drift = cancelled_size(G, C.norm()).item() * drift_rate(X) + size * margin
+        drift = cancelled_size(G, C.norm()).item() * drift_rate(X) + size * self._age * distance_margin(X)
         if not distance <= reach or not math.isfinite(size + drift):
             return None
         plan = plan_step(distance, size, drift, rule, reach, step_size, torch.finfo(X.dtype).tiny)
-        if plan.share * 1e3 < 1 / plan.scale:
+        if not follows(plan):
             return None
         K, factor = tangent_coefficients(Delta, C, rule.metric)
         factor *= plan.share
@@ -84,7 +84,7 @@ class TrackedLanding:
         if not math.isfinite(norm):
             return None
         wanted = step_size * plan.scale
-        step = min(wanted, admissible_step(plan, distance, max(norm, 1e-30), reach))
+        step = min(wanted, admissible_step(plan, distance, max(norm, smallest_norm(X)), reach))
         after = torch.addmm(self._other, X, torch.sub(self._identity, K, alpha=step), beta=0, out=self._other)
         after.addmm_(G.A.mH, M, alpha=-step)
         self._Delta = Delta.sub_(slope + slope.mH, alpha=step).add_(square + square.mH, alpha=step**2 / 2)

@@ -81,7 +81,7 @@ class StepRule:
 
     def has_square_form(self, n: int, p: int) -> bool:
         """Whether F = (skew(G X^H) + λ (X X^H - I)) X, three products, gives distance and field of a square X."""
-        return n == p and self.metric == "canonical" and self.normal_step == "landing"
+        return n == p and self.metric == "canonical" and not self.is_spectral
 
 
 class StepOutcome(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from glideslope.solve.rows import Rows
-from glideslope.solve.streams.unmixing import Unmixing
+from glideslope.streams.unmixing import Unmixing
 
 # A pass reads about this many numbers at a time, which stay in the cache.
 BLOCK_NUMBERS = 160_000

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from glideslope.engine.production import take_step
+from glideslope.engine.products import Workspace
+from glideslope.engine.rule import StepRule
 from glideslope.formulas.orthogonality import subtract_identity_
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.step import take_step
-from glideslope.formulas.workspace import Workspace
-from glideslope.solve.streams.contrast import Contrast
+from glideslope.streams.contrast import Contrast
 
 # A source within this many deviations of sampling counts as Gaussian.
 DEVIATIONS = 3

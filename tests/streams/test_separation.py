@@ -10,14 +10,14 @@ from sklearn.decomposition import FastICA
 from sources import amari_distance, mixture
 
 from glideslope.solve.rows import Rows
-from glideslope.solve.streams import separation
-from glideslope.solve.streams.contrast import CONTRASTS
-from glideslope.solve.streams.moments import Moments
-from glideslope.solve.streams.separation import Separation, settle
-from glideslope.solve.streams.sources import SourceStream
-from glideslope.solve.streams.unmixing import Unmixing
-from glideslope.solve.streams.whitening import whitening_of
 from glideslope.stiefel.points import random_stiefel
+from glideslope.streams import separation
+from glideslope.streams.contrast import CONTRASTS
+from glideslope.streams.moments import Moments
+from glideslope.streams.separation import Separation, settle
+from glideslope.streams.source_stream import SourceStream
+from glideslope.streams.unmixing import Unmixing
+from glideslope.streams.whitening import whitening_of
 
 
 def separate(data, *, variance_reduction="saga", tolerance=1e-5, max_passes=200, rates=None, **options):

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glideslope.solve.streams.contrast import CONTRASTS
-from glideslope.solve.streams.unmixing import Statistics, Unmixing
-from glideslope.solve.streams.whitening import numerical_rank, whitening_of
+from glideslope.streams.contrast import CONTRASTS
+from glideslope.streams.unmixing import Statistics, Unmixing
+from glideslope.streams.whitening import numerical_rank, whitening_of
 
 
 @pytest.mark.parametrize("name", CONTRASTS)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glideslope.solve.streams.moments import Moments
+from glideslope.streams.moments import Moments
 
 
 def stream_of(sizes, n=3, seed=0, dtype=torch.float64):

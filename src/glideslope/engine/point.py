@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored, cancelled_size, cross_gram
+from glideslope.engine.gradient import Factored, cancelled_size, cross_gram
+from glideslope.engine.products import Workspace, gram_product, product
+from glideslope.engine.rounding import drift_rate, overflow_free_norm
+from glideslope.engine.rule import StepRule
 from glideslope.formulas.orthogonality import subtract_identity_
-from glideslope.formulas.rounding import drift_rate, overflow_free_norm
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.workspace import Workspace, gram_product, product
 
 
 class Point(NamedTuple):
@@ -51,3 +53,18 @@ def measure(
     # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
     rate = 0.0 if square else drift_rate(X, rule.metric)
     return Point(Delta, C, distance, size, cancelled_size(G, size) * rate, square)
+
+
+def slope_and_square(Delta: Tensor, K: Tensor, cross: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
+    """X^H F and F^H F of a field F = X K + A M that is not formed, from cross = X^H A M and spread = M^H A^H A M.
+
+    With them X - η F has the Gram matrix I + Δ - η (X^H F + F^H X) + η² F^H F.
+    """
+    slope = torch.addmm(cross + K, Delta, K)
+    return slope, K.mH @ slope + cross.mH @ K + spread
+
+
+def norm_of_square(square: Tensor, terms: float) -> float:
+    """‖F‖ by the trace of F^H F, whose terms may cancel; `terms` is the sum of their squares, for the rounding."""
+    trace: float = square.diagonal().real.sum().item()
+    return math.sqrt(max(trace, 0.0) + 8 * torch.finfo(square.dtype).eps * max(terms, 0.0))

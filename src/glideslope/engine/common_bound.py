@@ -1,7 +1,7 @@
-"""A batch on the host in which nothing is rare: one bound for all of its matrices, from the extremes of their norms.
+"""Fast path for batches on the CPU: if the worst matrix may take the full step, all may.
 
-Per-matrix numbers of a thousand 3 x 3 matrices cost more than their products. Where the worst of them may take the
-whole step without a share or a scale, all may, and three numbers are enough to know it.
+Per-matrix numbers of a thousand 3 x 3 matrices cost more than their products. The bound is concave in the distance, so
+the two extreme distances and the largest norms decide for all.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glideslope.formulas.measure import Point
-from glideslope.formulas.plan import affordable_share, landing_bound, rounding_margin
-from glideslope.formulas.rounding import smallest_norm
-from glideslope.formulas.rule import StepRule
+from glideslope.engine.decision import LARGEST_SIZE, affordable_share, landing_bound, rounding_margin
+from glideslope.engine.point import Point
+from glideslope.engine.products import is_on_host
+from glideslope.engine.rounding import smallest_norm
+from glideslope.engine.rule import StepRule
 from glideslope.formulas.safeguard import pull_of
-from glideslope.formulas.workspace import is_on_host
-
-# Gradients up to this size need no scale.
-LARGEST_SIZE = 1e15
 
 
-class Alike(NamedTuple):
+class CommonBound(NamedTuple):
     """Matrices that are all inside, whose gradients are followed as they are."""
 
     step_size: float
@@ -51,8 +48,10 @@ class Alike(NamedTuple):
         return self.step_size <= bound
 
 
-def look_alike(X: Tensor, at: Point, rule: StepRule, step_size: float | Tensor, active: Tensor | None) -> Alike | None:
-    """What the matrices of a batch have in common; None if one that moves needs a look of its own."""
+def common_bound(
+    X: Tensor, at: Point, rule: StepRule, step_size: float | Tensor, active: Tensor | None
+) -> CommonBound | None:
+    """The numbers that bound the steps of all matrices of a batch; None if one of them needs a decision of its own."""
     if X.ndim != 3 or not is_on_host(X) or not rule.lands or rule.safeguard != "lemma" or not X.numel():
         return None
     if isinstance(step_size, Tensor) and step_size.numel() > 1:
@@ -78,4 +77,4 @@ def look_alike(X: Tensor, at: Point, rule: StepRule, step_size: float | Tensor, 
     # The affordable drift is concave in d as well.
     if any(affordable_share(drift, d, rule, reach, step, tiny) < 1 for d in (nearest, farthest)):
         return None
-    return Alike(step, nearest, farthest, drift, reach, smallest_norm(X), moving)
+    return CommonBound(step, nearest, farthest, drift, reach, smallest_norm(X), moving)

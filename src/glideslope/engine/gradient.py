@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glideslope.formulas.workspace import cross_product
+from glideslope.engine.products import cross_product
 
 
 class Factored(NamedTuple):

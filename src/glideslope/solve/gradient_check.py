@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import dense
+from glideslope.engine.gradient import dense
 from glideslope.solve.minimize import first_iterate
 from glideslope.solve.problem import Problem, as_problem
 

@@ -7,12 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored
+from glideslope.engine.gradient import Factored
+from glideslope.engine.products import Workspace
+from glideslope.engine.rule import StepRule
 from glideslope.formulas.normal import newton_schulz_factor
-from glideslope.formulas.rule import StepRule
-from glideslope.formulas.workspace import Workspace
 from glideslope.solve.geometry import Whole
-from glideslope.solve.streams.moments import Moments
+from glideslope.streams.moments import Moments
 
 # Directions with less than this share of the mean variance are scaled as if they had it.
 LEAST_VARIANCE = 1e-5

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from glideslope.formulas.orthogonality import penalty, penalty_gradient
+from glideslope.formulas.penalty import penalised_gradient, penalty
 from glideslope.solve.geometry import scaled_norm
 from glideslope.solve.problem import Problem
 from glideslope.solve.resume import Resumable, State
@@ -104,7 +104,7 @@ class Watch(Resumable):
         if self.penalty_weight is None:
             slope = geometry.tangent(X, G, self.metric)
         else:
-            slope = G + self.penalty_weight * penalty_gradient(X)
+            slope = penalised_gradient(X, G, penalty_weight=self.penalty_weight)
         norm = geometry.norm(slope)
         record = Record(step, passes, seconds, float(value), norm, far, step_size, shortened)
         if not (far < RUNAWAY and norm < float("inf") and abs(record.value) < float("inf")):

@@ -12,16 +12,24 @@ import math
 import torch
 from torch import Tensor
 
-from glideslope.formulas.factored import Factored, add_product_, cancelled_size
-from glideslope.formulas.field import norm_of_square, slope_and_square, tangent_coefficients
-from glideslope.formulas.measure import cross_of
+from glideslope.engine.decision import (
+    Plan,
+    admissible_share,
+    admissible_step,
+    follows,
+    plan_step,
+    rounding_margin,
+    trial_step,
+)
+from glideslope.engine.eigenvalues import upper_eigenvalue
+from glideslope.engine.gradient import Factored, add_product_, cancelled_size
+from glideslope.engine.point import cross_of, norm_of_square, slope_and_square
+from glideslope.engine.products import LEAST_WORK, Workspace, gram_product, product
+from glideslope.engine.rounding import drift_rate, product_precision, smallest_norm
+from glideslope.engine.rule import StepOutcome, StepRule
+from glideslope.formulas.field import tangent_coefficients
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, newton_schulz_iterations
 from glideslope.formulas.orthogonality import frobenius, subtract_identity_
-from glideslope.formulas.plan import Plan, admissible_share, admissible_step, plan_step, rounding_margin, trial_step
-from glideslope.formulas.rounding import drift_rate, product_precision, smallest_norm
-from glideslope.formulas.rule import StepOutcome, StepRule
-from glideslope.formulas.spectral import upper_eigenvalue
-from glideslope.formulas.workspace import LEAST_WORK, Workspace, gram_product, product
 
 # With so many times more rows than columns a Gram matrix of G and some p x p products cost less than one of X moved.
 TALL = 10
@@ -104,7 +112,7 @@ class HostStep:
         if not distance <= rule.safe_radius or not size + drift < self.largest:
             return None
         plan = plan_step(distance, size, drift, rule, rule.reach - self.margin, step_size, self.tiny)
-        if plan.share * 1e3 < 1 / plan.scale:  # the drift of a gradient almost normal to the manifold
+        if not follows(plan):
             return None
         if self.by_grams and isinstance(G, Tensor):
             outcome = self.step_by_grams(X, G, plan, distance, size, step_size, out)

@@ -14,15 +14,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from glideslope.engine.batch import keep_share, scaled_field
+from glideslope.engine.batch_decision import choose_length, start_of, way_back, weights_of_any
+from glideslope.engine.point import Point
+from glideslope.engine.products import Workspace, cross_product, gram_product, product
+from glideslope.engine.rounding import drift_rate, overflow_free_norm, zero_where_not_finite_
+from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.formulas.arguments import REAL_TYPE
 from glideslope.formulas.field import sym, tangent_part
-from glideslope.formulas.length import choose_length, start_of, way_back, weights_of_any
-from glideslope.formulas.measure import Point
 from glideslope.formulas.orthogonality import per_matrix, subtract_identity_
-from glideslope.formulas.rounding import drift_rate, overflow_free_norm, zero_where_not_finite_
-from glideslope.formulas.rule import StepOutcome, StepRule
-from glideslope.formulas.step import keep_share, scaled_field
-from glideslope.formulas.workspace import Workspace, cross_product, gram_product, product
 
 Result = TypeVar("Result")
 # Yields the terms of one block of rows, and is sent their sums over all blocks.

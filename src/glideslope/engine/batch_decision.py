@@ -10,11 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glideslope.formulas.arguments import REAL_TYPE
-from glideslope.formulas.measure import Point
-from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, recovery_factor, recovery_weights
-from glideslope.formulas.orthogonality import per_matrix, subtract_identity_
-from glideslope.formulas.plan import (
+from glideslope.engine.decision import (
     Plan,
     admissible_share,
     admissible_step,
@@ -23,11 +19,21 @@ from glideslope.formulas.plan import (
     rounding_margin,
     trial_step,
 )
-from glideslope.formulas.rounding import overflow_free_norm, smallest_norm
-from glideslope.formulas.rule import StepOutcome, StepRule
+from glideslope.engine.eigenvalues import spectral_bound, spectral_norm_at_least, upper_eigenvalue
+from glideslope.engine.point import Point
+from glideslope.engine.products import is_on_host
+from glideslope.engine.rounding import overflow_free_norm, smallest_norm
+from glideslope.engine.rule import StepOutcome, StepRule
+from glideslope.formulas.arguments import REAL_TYPE
+from glideslope.formulas.normal import (
+    gentle_weights,
+    inverse_square_root,
+    newton_schulz_factor,
+    normal_factor_of,
+    recovery_weights,
+)
+from glideslope.formulas.orthogonality import per_matrix, subtract_identity_
 from glideslope.formulas.safeguard import is_outside, largest_quartic_step, pull_of
-from glideslope.formulas.spectral import spectral_bound, upper_eigenvalue
-from glideslope.formulas.workspace import is_on_host
 
 
 class Start(NamedTuple):
@@ -37,7 +43,9 @@ class Start(NamedTuple):
     distance: Tensor
     """‖X^H X - I‖ in the norm of the safe region, or a bound of it."""
     outside: Tensor
-    """Which matrices are outside of the safe region."""
+    """Which matrices recover instead of taking a step: those outside of the safe region, and those that may be."""
+    certainly: Tensor
+    """Which of them are outside for certain."""
     step_size: float | Tensor
     margin: float
     """How far a step stays from the end of its reach, because of rounding."""
@@ -76,11 +84,14 @@ def start_of(X: Tensor, at: Point, rule: StepRule, step_size: float | Tensor, *,
     if isinstance(step_size, Tensor):
         step_size = step_size.to(REAL_TYPE[X.dtype]).clamp(min=0)
     distance = at.distance
-    if rule.is_spectral:  # after a Newton-Schulz step Δ is so small that no product is needed to see it
+    outside = certainly = is_outside(distance, rule.safe_radius)
+    if rule.is_spectral:
+        # A bound cannot tell a matrix that is just inside from one outside. Landing steps need it to be inside.
         distance = spectral_bound(at.Delta, rule.safe_radius, square=rule.lands)
-    outside = is_outside(distance, rule.safe_radius)
+        certainly = is_outside(spectral_norm_at_least(at.Delta), rule.safe_radius)
+        outside = is_outside(distance, rule.safe_radius) if rule.lands else certainly
     plan = plan_step(distance, at.size, at.drift, rule, rule.reach - margin, step_size, torch.finfo(X.dtype).tiny)
-    return Start(plan, distance, outside, step_size, margin, smallest_norm(X, rows=rows))
+    return Start(plan, distance, outside, certainly, step_size, margin, smallest_norm(X, rows=rows))
 
 
 def weights_of_any(at: Point, start: Start, rule: StepRule) -> Weights:
@@ -89,9 +100,16 @@ def weights_of_any(at: Point, start: Start, rule: StepRule) -> Weights:
     if rule.normal_step != "landing":
         return Weights(share, None, None)
     # Outside, F is X minus its recovered self: I - (α I - β S) = (1 - α + β) I + β Δ; a step of 1 recovers.
-    alpha, beta = recovery_weights(at.Delta, at.distance)
+    alpha, beta = recovery_of(at.Delta, at.distance, start)
     on_identity = torch.where(start.outside, 1 - alpha + beta, 0.0).unsqueeze(-1)
     return Weights(share, per_matrix(torch.where(start.outside, beta, start.plan.attraction)), on_identity)
+
+
+def recovery_of(Delta: Tensor, distance: Tensor, start: Start) -> tuple[Tensor, Tensor]:
+    """α, β of the recovery X (α I - β S): bold for a matrix that is certainly outside, else safe from inside too."""
+    bold, gentle = recovery_weights(Delta, distance), gentle_weights(start.distance)
+    alpha, beta = (torch.where(start.certainly, one, other) for one, other in zip(bold, gentle, strict=True))
+    return alpha, beta
 
 
 def choose_length(
@@ -194,10 +212,13 @@ def normal_factor(E: Tensor, start: Start, length: Length, rule: StepRule) -> Te
         factor = inverse_square_root(E + identity, (1 + rule.safe_radius) / 2)
     else:
         factor = newton_schulz_factor(E + identity)
-    beyond, distance = start.outside, length.distance
-    # Without a safeguard the moved point itself may be beyond what one normal step can mend.
     if rule.safeguard is None:
+        # The moved point itself may be beyond what one normal step can mend.
         distance = overflow_free_norm(E)
-        beyond = beyond | (distance > rule.reach)
-    factor = torch.where(per_matrix(beyond), recovery_factor(E, distance), factor)
+        beyond, weights = start.outside | (distance > rule.reach), recovery_weights(E, distance)
+    else:
+        # Where no part of the step could be kept, the start itself may be beyond that, or look as if it were.
+        beyond = start.outside | (start.distance > rule.reach) & (length.step == 0)
+        weights = recovery_of(E, length.distance, start)
+    factor = torch.where(per_matrix(beyond), normal_factor_of(E, weights), factor)
     return torch.where(per_matrix(length.skipped), identity, factor)

@@ -7,12 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from glideslope.solve.streams.contrast import Contrast
-from glideslope.solve.streams.moments import Moments
-from glideslope.solve.streams.separation import settle
-from glideslope.solve.streams.unmixing import Unmixing
-from glideslope.solve.streams.whitening import correlations, leading, whitening_of
 from glideslope.stiefel.points import project, random_stiefel
+from glideslope.streams.contrast import Contrast
+from glideslope.streams.moments import Moments
+from glideslope.streams.separation import settle
+from glideslope.streams.unmixing import Unmixing
+from glideslope.streams.whitening import correlations, leading, whitening_of
 
 # The whitening is computed anew, and a buffer solved again, when there are this many times more rows.
 GROWTH, BUFFER_GROWTH = 1.1, 1.5

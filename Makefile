@@ -14,7 +14,7 @@ help: ## List the commands.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 demo: $(VENV)/installed-test ## The paper's experiments in some minutes: figures, claims and a report in output/laptop.
-	$(VENV)/bin/glideslope reproduce all --scale laptop --output output/laptop
+	$(RUN) -m experiments all --scale laptop --output output/laptop
 
 bench: $(VENV)/installed-test ## What one step costs, ours and the peers': a table, a chart, and the targets.
 	$(VENV)/bin/glideslope bench steps --json output/steps.json --chart output/steps.png

@@ -17,12 +17,10 @@ def main() -> None:
 
     from glideslope.cli.bench import steps
     from glideslope.cli.inspect import inspect
-    from glideslope.cli.reproduce import reproduce
 
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(glideslope)
     app.command()(inspect)
-    app.command()(reproduce)
     bench = typer.Typer(no_args_is_help=True)
     bench.callback()(measurements)
     bench.command()(steps)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from glideslope.cli.reproduce.claims.verdict import Claim, Verdict
-from glideslope.cli.reproduce.penalty import slope
+from experiments.claims.judgement import Claim, Verdict
+from experiments.penalty_figure import slope
 
 INEXACT = Claim("The distance of the penalised minimiser to the solution is of the order of 1/λ.", "§ 3.4")
 STIFF = Claim(
@@ -17,7 +17,7 @@ TOLERANCE = 0.1
 def verdicts(studies: dict[str, Any]) -> list[Verdict]:
     """From the slopes in logarithmic scale over the largest λ."""
     if not studies:
-        return [claim.untested("run `glideslope reproduce penalty`") for claim in (INEXACT, STIFF)]
+        return [claim.untested("run `python -m experiments penalty`") for claim in (INEXACT, STIFF)]
     table = next(iter(studies.values()))
     error, conditioning, steps = (slope(table, column) for column in ("error", "conditioning", "steps"))
     return [

@@ -1,4 +1,4 @@
-"""From options to records and report: finds the benchmarks, runs the studies with progress, writes what came out."""
+"""From options to records and report: runs the studies with progress, and writes what came out."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-import glideslope.cli.reproduce.penalty as penalty_figure
-from glideslope.cli.reproduce import records
-from glideslope.cli.reproduce.claims import verdicts
-from glideslope.cli.reproduce.lock import locked
-from glideslope.cli.reproduce.provenance import digest_of_code, provenance
-from glideslope.cli.reproduce.report import write_report
-from glideslope.cli.reproduce.scales import SCALES, Scale
-from glideslope.cli.reproduce.study import Study
-from glideslope.cli.reproduce.sweep import Engine, n_units, sweep
+import glideslope
+from experiments import penalty_figure, records
+from experiments.claims import verdicts
+from experiments.lock import locked
+from experiments.provenance import digest_of_code, provenance
+from experiments.report import write_report
+from experiments.scales import SCALES, Scale
+from experiments.study import Study
+from experiments.sweep import Engine, n_units, sweep
 
-PACKAGE = Path(__file__).parents[2]
-MARK = Path("online_pca") / "objective.py"
+PACKAGE = Path(glideslope.__file__).parent
+CLONE = Path(__file__).parents[1]
+BENCHMARKS = Path(__file__).parent / "benchopt"
 
 
 @dataclass(frozen=True)
@@ -36,20 +37,6 @@ class Setup:
     threads: int | None = None
     jobs: int = 1
     parallel_config: Path | None = None
-    benchmarks: Path | None = None
-
-
-def benchmarks_folder(given: Path | None) -> Path:
-    """The folder of the Benchopt benchmarks: as given, beside the sources, or in the current folder."""
-    candidates = [given] if given is not None else [PACKAGE.parents[1] / "benchmarks", Path.cwd() / "benchmarks"]
-    for folder in candidates:
-        if (folder / MARK).is_file():
-            return folder.resolve()
-    where = ", ".join(str(folder) for folder in candidates)
-    raise ValueError(
-        f"the benchmarks are not at {where}: they are in the repository, not in the wheel. Clone it and run there, or "
-        "say --benchmarks PATH/benchmarks"
-    )
 
 
 def run_experiments(setup: Setup, console: Console | None = None) -> dict[str, str]:
@@ -85,11 +72,10 @@ def report(setup: Setup, console: Console, failures: dict[str, str]) -> dict[str
 
 def run_studies(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
     """Run every study of every experiment; records are written as soon as a study is complete."""
-    folder = benchmarks_folder(setup.benchmarks)
     setup.output.mkdir(parents=True, exist_ok=True)
     studies = [study for name in setup.experiments for study in getattr(scale, name).studies()]
     for study in studies:
-        engine_for(study, setup, folder).refuse_unknown_methods(study)
+        engine_for(study, setup).refuse_unknown_methods(study)
     failures: dict[str, str] = {}
     columns = (
         TextColumn("{task.description}"),
@@ -101,24 +87,24 @@ def run_studies(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
     with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as bar:
         if "penalty" in setup.experiments:
             table = penalty_figure.measure(scale.penalty.weights)
-            keep(table, "penalty", setup, folder)
+            keep(table, "penalty", setup)
         total = bar.add_task("all", total=sum(map(n_units, studies)))
         for study in studies:
-            engine = engine_for(study, setup, folder)
+            engine = engine_for(study, setup)
             found, wrong = run_study(study, engine, bar, total)
             failures |= {f"{study.name}, {method}": reason for method, reason in wrong.items()}
             if len(found):
-                keep(found, study.name, setup, folder)
+                keep(found, study.name, setup)
     return failures
 
 
-def engine_for(study: Study, setup: Setup, folder: Path) -> Engine:
+def engine_for(study: Study, setup: Setup) -> Engine:
     """Benchopt with a cache that belongs to this code and this number of threads."""
     code = digest_of_code(
-        folder / study.benchmark, *(PACKAGE / part for part in ("formulas", "optim", "solve", "stiefel"))
+        BENCHMARKS / study.benchmark, *(PACKAGE / part for part in ("formulas", "optim", "solve", "stiefel"))
     )
     cache = setup.output / "cache" / f"{code}-{torch.get_num_threads()}"
-    return Engine(folder, cache.resolve(), setup.output / "log.txt", setup.jobs, setup.parallel_config)
+    return Engine(BENCHMARKS, cache.resolve(), setup.output / "log.txt", setup.jobs, setup.parallel_config)
 
 
 def run_study(study: Study, engine: Engine, bar: Progress, total: Any) -> tuple[Any, dict[str, str]]:
@@ -141,8 +127,7 @@ def run_study(study: Study, engine: Engine, bar: Progress, total: Any) -> tuple[
     return result
 
 
-def keep(found: Any, name: str, setup: Setup, folder: Path) -> None:
+def keep(found: Any, name: str, setup: Setup) -> None:
     """Write records with their provenance."""
-    records.merge(
-        found.assign(scale=setup.scale, **provenance(folder.parent)), setup.output / "records" / f"{name}.parquet"
-    )
+    path = setup.output / "records" / f"{name}.parquet"
+    records.merge(found.assign(scale=setup.scale, **provenance(CLONE)), path)

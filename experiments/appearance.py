@@ -1,4 +1,4 @@
-"""The compared methods: what the report calls them, and the one colour and line each has in every figure."""
+"""How the compared methods appear: their names in the report, and the colour and line of each in every figure."""
 
 from __future__ import annotations
 

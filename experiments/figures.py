@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from glideslope.cli.reproduce.methods import METHODS, in_order
-from glideslope.cli.reproduce.records import curve, runs
+from experiments.appearance import METHODS, in_order
+from experiments.records import curve, runs
 
 STYLE: Any = {
     "font.size": 10,

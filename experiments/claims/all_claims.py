@@ -1,4 +1,4 @@
-"""All verdicts, in the paper's order."""
+"""The verdicts on all claims, in the paper's order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from glideslope.cli.reproduce.claims import cnn, ica, pca, penalty
-from glideslope.cli.reproduce.claims.verdict import NOT_TESTED, Verdict
+from experiments.claims import cnn, ica, pca, penalty
+from experiments.claims.judgement import NOT_TESTED, Verdict
 
 JUDGES: dict[str, Callable[[dict[str, Any]], list[Verdict]]] = {
     "penalty": penalty.verdicts,

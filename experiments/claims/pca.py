@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from glideslope.cli.reproduce.claims.verdict import Claim, Verdict, absent
-from glideslope.cli.reproduce.records import last, runs, seconds_per_epoch, seconds_to_reach
+from experiments.claims.judgement import Claim, Verdict, absent
+from experiments.records import last, runs, seconds_per_epoch, seconds_to_reach
 
 FASTER = Claim(
     "An epoch of landing takes less time than one of Riemannian SGD with QR, at every p.", "§ 4.1, fig. 3, 6"

@@ -1,7 +1,8 @@
-"""`glideslope reproduce`: a smoke run of everything, its records, its report, and a run that was killed."""
+"""`python -m experiments`: a smoke run of everything, its records, its report, and a run that was killed."""
 
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -12,14 +13,15 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from glideslope.cli.reproduce import records
-from glideslope.cli.reproduce.claims import HOLDS, NOT_TESTED, verdicts
-from glideslope.cli.reproduce.experiments import Setup, benchmarks_folder, run_experiments, run_studies
-from glideslope.cli.reproduce.provenance import COLUMNS, digest_of_code, without_folders
-from glideslope.cli.reproduce.report import write_report
-from glideslope.cli.reproduce.scales import SCALES
+from experiments import records
+from experiments.claims import HOLDS, NOT_TESTED, verdicts
+from experiments.command import main
+from experiments.execute import Setup, run_experiments, run_studies
+from experiments.provenance import COLUMNS, commit, digest_of_code, provenance
+from experiments.report import write_report
+from experiments.scales import SCALES
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 # One worker makes the run for all tests that look at it.
@@ -93,7 +95,7 @@ def test_smoke_sizes_judge_the_proposition_and_nothing_else(smoke):
 
 
 def study_pca(output, jobs=1, **given):
-    """What `reproduce pca` does, without the report."""
+    """What `python -m experiments pca` does, without the report."""
     setup = Setup(experiments=("pca",), scale="smoke", output=output, jobs=jobs)
     assert run_studies(setup, SCALES["smoke"].with_options(("pca",), given), Console(quiet=True)) == {}
 
@@ -124,9 +126,8 @@ def test_runs_of_some_methods_leave_the_records_of_the_others(smoke):
 @pytest.mark.slow
 def test_a_killed_run_continues_where_it_was(tmp_path):
     """Killed without warning after some runs; the second time those come from the cache and the rest is run."""
-    code = "from glideslope.cli import main; main()"
     options = ["--methods", "landing,riemannian-qr", "--seeds", "2", "--epochs", "200", "--milestones", "100"]
-    command = [sys.executable, "-c", code, "reproduce", "pca", "--scale", "smoke", "--output", str(tmp_path), *options]
+    command = [sys.executable, "-m", "experiments", "pca", "--scale", "smoke", "--output", str(tmp_path), *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     log = tmp_path / "log.txt"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -163,11 +164,6 @@ def test_two_processes_of_joblib_give_the_same_records(tmp_path):
     pd.testing.assert_frame_equal(*frames)
 
 
-def test_without_the_repository_the_error_says_to_clone_it(tmp_path):
-    with pytest.raises(ValueError, match=r"not in the wheel. Clone it .* --benchmarks"):
-        benchmarks_folder(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -196,16 +192,14 @@ def test_without_the_repository_the_error_says_to_clone_it(tmp_path):
     ],
 )  # fmt: skip
 def test_wrong_options_are_errors_before_anything_runs(tmp_path, capsys, monkeypatch, arguments, words):
-    from glideslope.cli import main
-
     scale = [] if "--scale" in arguments else ["--scale", "smoke"]
-    monkeypatch.setattr(sys, "argv", ["glideslope", "reproduce", *arguments, *scale, "--output", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["experiments", *arguments, *scale, "--output", str(tmp_path)])
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 2
     shown = capsys.readouterr().err
     assert words in shown
-    assert shown.startswith("glideslope reproduce: ")
+    assert shown.startswith("experiments: ")
     assert shown.count("\n") == 1
     assert not list(tmp_path.rglob("*.parquet"))
 
@@ -213,21 +207,19 @@ def test_wrong_options_are_errors_before_anything_runs(tmp_path, capsys, monkeyp
 @pytest.mark.parametrize("experiment", ["pca", "report"])
 @pytest.mark.parametrize("place", ["file", "below a file", "file in place of the lock"])
 def test_a_folder_that_cannot_be_written_is_an_error_of_one_line(tmp_path, capsys, monkeypatch, experiment, place):
-    from glideslope.cli import main
-
     output = tmp_path / "taken" / "below" if place == "below a file" else tmp_path / "taken"
     if place == "file in place of the lock":
         (output / ".lock").mkdir(parents=True)
     else:
         (tmp_path / "taken").write_text("")
-    command = ["glideslope", "reproduce", experiment, "--scale", "smoke", "--output", str(output)]
+    command = ["experiments", experiment, "--scale", "smoke", "--output", str(output)]
     monkeypatch.setattr(sys, "argv", command)
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 2
     shown = capsys.readouterr().err
     wanted = "no records in" if experiment == "report" else f"--output {output} cannot be written: "
-    assert shown.startswith(f"glideslope reproduce: {wanted}")
+    assert shown.startswith(f"experiments: {wanted}")
     assert shown.count("\n") == 1
 
 
@@ -251,7 +243,40 @@ def test_a_report_can_be_drawn_from_records_alone(smoke, tmp_path):
     assert "a note" in page
 
 
-def test_recorded_commands_have_no_folders_of_the_machine():
-    command = "glideslope reproduce cnn --data ../../data/cifar-10/ --grid 1e-3,0.1 --output ../there/paper"
-    expected = "glideslope reproduce cnn --data cifar-10 --grid 1e-3,0.1 --output paper"
-    assert without_folders(command) == expected
+def test_the_recorded_command_is_the_one_to_give_again_without_folders_of_the_machine(monkeypatch):
+    arguments = ["cnn", "--data", "../../data/cifar-10/", "--grid", "1e-3,0.1", "--output", "../there/paper"]
+    monkeypatch.setattr(sys, "argv", ["/somewhere/experiments/__main__.py", *arguments])
+    expected = "python -m experiments cnn --data cifar-10 --grid 1e-3,0.1 --output paper"
+    assert provenance(ROOT)["command"] == expected
+
+
+def test_the_recorded_commit_is_marked_if_the_library_or_the_experiments_differ_from_it(tmp_path):
+    def git(*arguments):
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True, capture_output=True)
+
+    assert commit(tmp_path) == "unknown"
+    for folder in ("src", "experiments", "docs"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "file").write_text("as committed")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    (tmp_path / "docs" / "file").write_text("changed")
+    unmarked = commit(tmp_path)
+    assert re.fullmatch("[0-9a-f]{12}", unmarked)
+    for folder in ("src", "experiments"):
+        (tmp_path / folder / "file").write_text("changed")
+        assert commit(tmp_path) == f"{unmarked} with changes"
+        (tmp_path / folder / "file").write_text("as committed")
+
+
+def test_without_its_requirements_the_command_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "experiments.command")
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module("experiments", run_name="__main__")
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == (
+        "experiments: typer is not installed; in the clone: pip install -e '.[reproduce,peers]'\n"
+    )

@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
-from glideslope.cli.reproduce import records
-from glideslope.cli.reproduce.claims import verdicts
+from experiments import records
+from experiments.claims import verdicts
 
-ROOT = Path(__file__).parents[3]
-RECORDED = ROOT / "benchmarks" / "results" / "paper" / "records"
+ROOT = Path(__file__).parents[2]
+RECORDED = ROOT / "experiments" / "results" / "records"
 PAGE = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
 
 

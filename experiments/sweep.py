@@ -15,8 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from glideslope.cli.reproduce.records import RUN, SEARCH, tidy
-from glideslope.cli.reproduce.study import Study
+from experiments.records import RUN, SEARCH, tidy
+from experiments.study import Study
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 OUTCOME = re.compile(r"\|--([\w.-]+)(\[.*\])?:? (done|error|diverged|interrupted|not installed|skip|not run yet)\b(.*)")

@@ -1,4 +1,4 @@
-"""`glideslope reproduce`: the options, and what they mean for the scales."""
+"""`python -m experiments`: the options, and what they mean for the scales."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ EXPERIMENTS = ("penalty", "pca", "ica", "cnn")
 NAMES = (*EXPERIMENTS, "all", "report")
 
 
+def main() -> None:
+    """Run the command with the arguments of the process."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command(no_args_is_help=True)(reproduce)
+    app(prog_name="python -m experiments")
+
+
 def option(text: str, **settings: Any) -> Any:
     """An option that changes nothing unless given."""
     return typer.Option(help=text, show_default=False, **settings)
 
 
 def reproduce(
-    experiment: Annotated[str, typer.Argument(metavar="{penalty|pca|ica|cnn|all|report}")],
+    experiment: Annotated[str, typer.Argument(metavar="penalty|pca|ica|cnn|all|report")],
     scale: Annotated[str, typer.Option(help="smoke, laptop or paper: sizes and budgets.")] = "laptop",
     output: Annotated[Path | None, option("Folder of records, cache and report; default output/SCALE.")] = None,
     p: Annotated[str | None, option("PCA: numbers of columns, e.g. 100,200.")] = None,
@@ -38,7 +45,6 @@ def reproduce(
     threads: Annotated[int | None, option("Threads of torch.", min=1)] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time, by joblib; times suffer.")] = 1,
     parallel_config: Annotated[Path | None, option("Benchopt's file for Dask or SLURM.")] = None,
-    benchmarks: Annotated[Path | None, option("The folder benchmarks of a clone, if not found by itself.")] = None,
 ) -> None:
     """Run the paper's experiments and write a report.
 
@@ -64,7 +70,7 @@ def reproduce(
         }
         if parallel_config is not None and not parallel_config.is_file():
             raise ValueError(f"--parallel-config: there is no file {parallel_config}")
-        from glideslope.cli.reproduce.experiments import Setup, run_experiments
+        from experiments.execute import Setup, run_experiments
 
         if experiment not in NAMES:
             raise ValueError(f"the experiment must be one of {', '.join(NAMES)}; got {experiment!r}")
@@ -76,16 +82,13 @@ def reproduce(
             threads=threads,
             jobs=jobs,
             parallel_config=parallel_config,
-            benchmarks=benchmarks,
         )
         failures = run_experiments(setup)
     except ValueError as error:
-        typer.echo(f"glideslope reproduce: {error}", err=True)
+        typer.echo(f"experiments: {error}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        typer.echo(
-            "glideslope reproduce: stopped. Finished runs are kept, and the same command goes on from there", err=True
-        )
+        typer.echo("experiments: stopped. Finished runs are kept, and the same command goes on from there", err=True)
         raise typer.Exit(130) from None
     if failures:
         raise typer.Exit(1)

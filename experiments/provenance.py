@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import platform
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from glideslope.cli.bench.environment import Environment
+from glideslope.cli.bench.environment import processor_name
 
 DISTRIBUTIONS = ("benchopt", "numpy", "scikit-learn", "geoopt", "geotorch", "python-picard")
 
 
 def provenance(root: Path) -> dict[str, Any]:
     """One value per column; `root` is the folder of the repository."""
-    here = Environment.now("cpu", torch.float32)
     return {
         "commit": commit(root),
-        "command": without_folders(here.command),
-        "machine": here.processor,
-        "threads": here.threads,
-        "python": here.python,
-        "torch": here.torch_version,
-        "blas": here.blas,
-        "glideslope": here.glideslope_version,
+        "command": without_folders(" ".join(["python -m experiments", *sys.argv[1:]])),
+        "machine": processor_name(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "blas": "MKL" if torch.backends.mkl.is_available() else "no MKL",  # type: ignore[no-untyped-call]
+        "glideslope": metadata.version("glideslope"),
         "others": ", ".join(f"{name} {version(name)}" for name in DISTRIBUTIONS),
         "recorded": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
@@ -53,7 +54,7 @@ def commit(root: Path) -> str:
     """The commit of a folder, with a mark if files differ from it; "unknown" outside of git."""
     try:
         found = git(root, "rev-parse", "--short=12", "HEAD")
-        changed = git(root, "status", "--porcelain", "--", "src", "benchmarks")
+        changed = git(root, "status", "--porcelain", "--", "src", "experiments")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{found} with changes" if changed else found

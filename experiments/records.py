@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from glideslope.cli.reproduce.study import Study
+from experiments.study import Study
 
 SEARCH, RUN = "search", "run"
 

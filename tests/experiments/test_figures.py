@@ -5,13 +5,13 @@ import colorsys
 import pandas as pd
 import pytest
 
-from glideslope.cli.reproduce import penalty
-from glideslope.cli.reproduce.figures import Panel, above_zero, draw_panels, drawing
-from glideslope.cli.reproduce.methods import METHODS, in_order
-from glideslope.cli.reproduce.records import curve, seconds_to_reach
-from glideslope.cli.reproduce.settings import CNN_METHODS, ICA_METHODS, PCA_METHODS
-from glideslope.cli.reproduce.study import Study
-from glideslope.cli.reproduce.sweep import Listener, best_steps
+from experiments import penalty_figure
+from experiments.appearance import METHODS, in_order
+from experiments.figures import Panel, above_zero, draw_panels, drawing
+from experiments.records import curve, seconds_to_reach
+from experiments.settings import CNN_METHODS, ICA_METHODS, PCA_METHODS
+from experiments.study import Study
+from experiments.sweep import Listener, best_steps
 
 PANEL = Panel("epoch", "value", "epochs", "loss")
 
@@ -73,7 +73,7 @@ def test_an_unknown_method_is_an_error_that_says_where_to_add_it():
 
 def test_the_penalty_figure_has_three_contours_and_three_curves():
     with drawing():
-        figure = penalty.draw(penalty.measure((10.0, 100.0)))
+        figure = penalty_figure.draw(penalty_figure.measure((10.0, 100.0)))
         assert [axes.get_title() for axes in figure.axes[:3]] == ["λ = 0.3", "λ = 2", "λ = 20"]
         assert all(axes.get_xscale() == axes.get_yscale() == "log" for axes in figure.axes[3:])
 

@@ -3,12 +3,12 @@
 import pandas as pd
 import pytest
 
-from glideslope.cli.reproduce import penalty
-from glideslope.cli.reproduce.claims import DOES_NOT_HOLD, HOLDS, NOT_TESTED, verdicts
-from glideslope.cli.reproduce.claims import cnn as cnn_claims
-from glideslope.cli.reproduce.claims import ica as ica_claims
-from glideslope.cli.reproduce.claims import pca as pca_claims
-from glideslope.cli.reproduce.claims import penalty as penalty_claims
+from experiments import penalty_figure
+from experiments.claims import DOES_NOT_HOLD, HOLDS, NOT_TESTED, verdicts
+from experiments.claims import cnn as cnn_claims
+from experiments.claims import ica as ica_claims
+from experiments.claims import pca as pca_claims
+from experiments.claims import penalty as penalty_claims
 
 
 def run(method, seconds, seeds=2, **columns):
@@ -178,7 +178,7 @@ def test_trivialization_takes_many_times_as_long_or_not(seconds, expected):
 
 
 def test_the_penalty_proposition_is_judged_by_its_slopes():
-    table = penalty.measure((30.0, 100.0, 300.0, 1000.0))
+    table = penalty_figure.measure((30.0, 100.0, 300.0, 1000.0))
     assert [row.outcome for row in penalty_claims.verdicts({"penalty": table})] == [HOLDS, HOLDS]
     wrong = table.assign(error=1.0, conditioning=table["weight"] ** 2)
     assert [row.outcome for row in penalty_claims.verdicts({"penalty": wrong})] == [DOES_NOT_HOLD, DOES_NOT_HOLD]

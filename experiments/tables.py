@@ -6,8 +6,8 @@ import math
 from html import escape
 from typing import Any
 
-from glideslope.cli.reproduce.methods import METHODS, in_order
-from glideslope.cli.reproduce.records import SEARCH, last, runs, seconds_per_epoch
+from experiments.appearance import METHODS, in_order
+from experiments.records import SEARCH, last, runs, seconds_per_epoch
 
 # Experiment -> column of the records, its heading, and how to write it.
 ENDS: dict[str, tuple[tuple[str, str, str], ...]] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from glideslope.cli.reproduce.claims.verdict import Claim, Verdict, absent
-from glideslope.cli.reproduce.records import last, seconds_per_epoch, seconds_to_reach
+from experiments.claims.judgement import Claim, Verdict, absent
+from experiments.records import last, seconds_per_epoch, seconds_to_reach
 
 PLATEAU = Claim("SGD converges fast, then stays on a plateau; landing SAGA overcomes it.", "§ 4.2, fig. 4")
 FASTER_THAN_FULL = Claim("Landing SAGA is much faster than the full-batch algorithm.", "§ 4.2, fig. 4")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from glideslope.cli.reproduce.claims.verdict import Claim, Verdict, absent
-from glideslope.cli.reproduce.methods import METHODS
-from glideslope.cli.reproduce.records import last, seconds_per_epoch, seconds_to_reach
+from experiments.appearance import METHODS
+from experiments.claims.judgement import Claim, Verdict, absent
+from experiments.records import last, seconds_per_epoch, seconds_to_reach
 
 ACCURATE = Claim("Landing reaches the test accuracy of Riemannian SGD with QR: within the band of its seeds.", "§ 4.3")
 SOONER = Claim("Riemannian SGD with QR takes longer than landing to reach a good test accuracy.", "§ 4.3, fig. 5")

@@ -1,4 +1,4 @@
-"""`glideslope reproduce` that is stopped by Ctrl-C, and two of them in one folder, as processes of their own."""
+"""`python -m experiments` that is stopped by Ctrl-C, and two of them in one folder, as processes of their own."""
 
 import os
 import signal
@@ -13,18 +13,17 @@ from benchmark_modules import load
 from rich.console import Console
 
 import glideslope
-from glideslope.cli.reproduce import records
-from glideslope.cli.reproduce.experiments import Setup, run_experiments, run_studies
-from glideslope.cli.reproduce.lock import locked
-from glideslope.cli.reproduce.scales import SCALES
+from experiments import records
+from experiments.execute import Setup, run_experiments, run_studies
+from experiments.lock import locked
+from experiments.scales import SCALES
 from glideslope.solve import interruption
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 CODE = """
-import signal
+import runpy, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background ignores it
-from glideslope.cli import main
-main()
+runpy.run_module("experiments", run_name="__main__")
 """
 GIVEN = {"methods": ("landing",), "seeds": 1, "epochs": 600.0, "milestones": (300.0,), "grid": (0.01, 0.1)}
 OPTIONS = ["--methods", "landing", "--seeds", "1", "--epochs", "600", "--milestones", "300", "--grid", "0.01,0.1"]
@@ -32,10 +31,10 @@ posix = pytest.mark.skipif(os.name != "posix", reason="needs signals and locks o
 
 
 class Command:
-    """`glideslope reproduce pca` at smoke scale in a process of its own, ended after two minutes at the latest."""
+    """`python -m experiments pca` at smoke scale in a process of its own, ended after two minutes at the latest."""
 
     def __init__(self, output, *options):
-        arguments = [sys.executable, "-c", CODE, "reproduce", "pca", "--scale", "smoke", "--output", str(output)]
+        arguments = [sys.executable, "-c", CODE, "pca", "--scale", "smoke", "--output", str(output)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(glideslope.__file__).parents[1])}
         self.output = output
         self.process = subprocess.Popen(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from glideslope.cli.reproduce.settings import Cnn, Ica, Pca, Penalty
+from experiments.settings import Cnn, Ica, Pca, Penalty
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from glideslope.cli.reproduce import penalty, tables
-from glideslope.cli.reproduce.claims import DOES_NOT_HOLD, HOLDS, verdicts
-from glideslope.cli.reproduce.figures import Panel, draw_panels, drawing, save
-from glideslope.cli.reproduce.provenance import COLUMNS
-from glideslope.cli.reproduce.records import read
+from experiments import penalty_figure, tables
+from experiments.claims import DOES_NOT_HOLD, HOLDS, verdicts
+from experiments.figures import Panel, draw_panels, drawing, save
+from experiments.provenance import COLUMNS
+from experiments.records import read
 
 PANELS: dict[str, tuple[Panel, ...]] = {
     "pca": (
@@ -111,7 +111,7 @@ def panels_of(records: Any) -> tuple[Panel, ...]:
 def section(name: str, records: Any, figures: Path) -> str:
     """Figure and tables of one study."""
     experiment = records["experiment"].iloc[0]
-    figure = penalty.draw(records) if experiment == "penalty" else draw_panels(records, panels_of(records))
+    figure = penalty_figure.draw(records) if experiment == "penalty" else draw_panels(records, panels_of(records))
     address = save(figure, figures, name)
     title = "" if experiment == "penalty" else f"<h3>{escape(records['title'].iloc[0])}</h3>"
     shown = f"{title}<img alt='{escape(name)}' src='{address}'>"

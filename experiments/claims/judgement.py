@@ -1,4 +1,4 @@
-"""A verdict on one claim: what the paper says, where, whether it holds in the records, and by which numbers."""
+"""A claim and the verdict on it: what the paper says, where, whether it holds in the records, and by which numbers."""
 
 from __future__ import annotations
 

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import platform
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from glideslope.cli.bench.environment import processor_name
+from benchmarks.environment import Environment
 
 DISTRIBUTIONS = ("benchopt", "numpy", "scikit-learn", "geoopt", "geotorch", "python-picard")
 
 
 def provenance(root: Path) -> dict[str, Any]:
     """One value per column; `root` is the folder of the repository."""
+    here = Environment.now("python -m experiments", "cpu", torch.float32)
     return {
         "commit": commit(root),
-        "command": without_folders(" ".join(["python -m experiments", *sys.argv[1:]])),
-        "machine": processor_name(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "blas": "MKL" if torch.backends.mkl.is_available() else "no MKL",  # type: ignore[no-untyped-call]
-        "glideslope": metadata.version("glideslope"),
+        "command": without_folders(here.command),
+        "machine": here.processor,
+        "threads": here.threads,
+        "python": here.python,
+        "torch": here.torch_version,
+        "blas": here.blas,
+        "glideslope": here.glideslope_version,
         "others": ", ".join(f"{name} {version(name)}" for name in DISTRIBUTIONS),
         "recorded": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }

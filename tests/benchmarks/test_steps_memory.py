@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from benchmarks.steps.memory import allocations
 from glideslope import LandingSGD, random_stiefel
-from glideslope.cli.bench.memory import allocations
 
 
 def test_allocations_counts_what_is_new_and_says_who_asked_for_it():

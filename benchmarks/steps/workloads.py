@@ -1,4 +1,4 @@
-"""The workloads of `glideslope bench steps`, and their points and gradients: the same ones for every method."""
+"""The workloads of the benchmark, and their points and gradients: the same ones for every method."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from glideslope.stiefel.points import random_stiefel
-from glideslope.stiefel.views import as_matrices, copy_matrices_, matrix_shape
+from glideslope.cli import workloads
+from glideslope.stiefel.views import as_matrices, matrix_shape
 
 COMPLEX_OF = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 # Beyond this many multiplications the references are computed in the type of the points, not in double precision.
@@ -21,21 +21,18 @@ DOUBLE_UP_TO = 2e10
 
 
 @dataclass(frozen=True)
-class Workload:
+class Workload(workloads.Workload):
     """Parameters that take a step together.
 
     Args:
         name: What the table and `--only` call it.
-        family: "single", "list", "batched", "network", or "growth": measured for the fitted exponents only.
         shapes: Shapes of the parameters.
         view: How they are read as matrices.
+        family: "single", "list", "batched", "network", or "growth": measured for the fitted exponents only.
         is_complex: Whether they are complex.
     """
 
-    name: str
-    family: str
-    shapes: tuple[tuple[int, ...], ...]
-    view: str = "matrix"
+    family: str = "single"
     is_complex: bool = False
 
     def matrices(self) -> Counter[tuple[int, int]]:
@@ -46,22 +43,17 @@ class Workload:
             count[n, p] += math.prod(batch)
         return count
 
-    @property
-    def square(self) -> bool:
-        """Whether every matrix is square, so that the field has a form of three products."""
-        return all(n == p for n, p in self.matrices())
-
 
 def single(n: int, p: int, family: str = "single") -> Workload:
     """One n x p matrix."""
-    return Workload(f"{n} x {p}", family, ((n, p),))
+    return Workload(f"{n} x {p}", ((n, p),), family=family)
 
 
 def many(count: int, n: int, p: int) -> tuple[Workload, Workload]:
     """Separate parameters of one shape, and the same as one batched tensor."""
     return (
-        Workload(f"{count} of {n} x {p}", "list", ((n, p),) * count),
-        Workload(f"batch of {count} x {n} x {p}", "batched", ((count, n, p),)),
+        Workload(f"{count} of {n} x {p}", ((n, p),) * count, family="list"),
+        Workload(f"batch of {count} x {n} x {p}", ((count, n, p),), family="batched"),
     )
 
 
@@ -80,8 +72,8 @@ WORKLOADS: tuple[Workload, ...] = (
     *(single(n, p) for n, p in SINGLE),
     *(separate for separate, _ in SMALL),
     *(together for _, together in SMALL),
-    Workload("ResNet18 kernels", "network", resnet18_kernels(), view="conv"),
-    Workload("complex 500 of 64 x 64", "list", ((64, 64),) * 500, is_complex=True),
+    Workload("ResNet18 kernels", resnet18_kernels(), view="conv", family="network"),
+    Workload("complex 500 of 64 x 64", ((64, 64),) * 500, family="list", is_complex=True),
     *(single(n, 64, "growth") for n in (1000, 3000, 10000, 30000)),
 )
 # In this order, cheap ones first: on a busy machine the time may be up before the last.
@@ -97,47 +89,32 @@ QUICK = (
 )
 
 
-def select(workloads: Sequence[Workload], patterns: Sequence[str], *, quick: bool) -> list[Workload]:
+def select(known: Sequence[Workload], patterns: Sequence[str], *, quick: bool) -> list[Workload]:
     """The workloads whose name matches a pattern; without patterns all, or the quick ones.
 
     A pattern is a glob; "batch*" and "5000 x *" select several.
     """
     if not patterns and quick:
-        return sorted((one for one in workloads if one.name in QUICK), key=lambda one: QUICK.index(one.name))
+        return sorted((one for one in known if one.name in QUICK), key=lambda one: QUICK.index(one.name))
     if not patterns:
-        return list(workloads)
+        return list(known)
     for pattern in patterns:
-        if not any(fnmatchcase(one.name, pattern) for one in workloads):
-            names = ", ".join(repr(one.name) for one in workloads)
+        if not any(fnmatchcase(one.name, pattern) for one in known):
+            names = ", ".join(repr(one.name) for one in known)
             raise ValueError(f"--only: {pattern!r} matches no workload; there are {names}")
-    return [one for one in workloads if any(fnmatchcase(one.name, pattern) for pattern in patterns)]
+    return [one for one in known if any(fnmatchcase(one.name, pattern) for pattern in patterns)]
 
 
 Reference = Callable[["Case", float], list[Tensor]]
 
 
-class Case:
-    """A workload with its points X, orthonormal, and gradients G of norm one per matrix."""
+class Case(workloads.Case):
+    """Points and gradients of a workload, with what the results of methods are compared with."""
 
-    def __init__(self, workload: Workload, *, dtype: torch.dtype, device: str, seed: int = 0) -> None:
-        self.workload, self.view = workload, workload.view
-        self.dtype = COMPLEX_OF[dtype] if workload.is_complex else dtype
-        self.device = torch.device(device)
+    def __init__(self, workload: Workload, *, dtype: torch.dtype, device: str) -> None:
+        super().__init__(workload, dtype=COMPLEX_OF[dtype] if workload.is_complex else dtype, device=device)
+        self.workload = workload
         self._references: dict[tuple[Reference, float], list[Tensor]] = {}
-        generator = torch.Generator(self.device).manual_seed(seed)
-        self.points: list[Tensor] = [torch.empty(())] * len(workload.shapes)
-        self.gradients = list(self.points)
-        for shape in dict.fromkeys(workload.shapes):
-            places = [i for i, other in enumerate(workload.shapes) if other == shape]
-            batch = (len(places), *matrix_shape(shape, self.view))
-            start = random_stiefel(*batch[-2:], batch=batch[:-2], generator=generator, dtype=self.dtype)
-            direction = torch.randn(batch, generator=generator, dtype=start.dtype, device=self.device)
-            direction /= torch.linalg.matrix_norm(direction.to(self.wide), keepdim=True).to(start.dtype)
-            for i, X, G in zip(places, start, direction, strict=True):
-                self.points[i], self.gradients[i] = (
-                    copy_matrices_(torch.empty(shape, dtype=self.dtype, device=self.device), matrix, self.view)
-                    for matrix in (X, G)
-                )
 
     @property
     def wide(self) -> torch.dtype:

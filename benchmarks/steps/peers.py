@@ -9,26 +9,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import partial
-from importlib import metadata, util
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from glideslope.cli.bench import checks
-from glideslope.cli.bench.methods import GEOOPT, POGO, Method, Running, expected, running
-from glideslope.cli.bench.workloads import Case, Workload
+from benchmarks.steps import checks
+from benchmarks.steps.methods import GEOOPT, POGO, Method, Running, expected, running
+from benchmarks.steps.workloads import Case, Workload
 
 GEOTORCH, PER_KERNEL = "GeoTorch orthogonal", "GeoTorch orthogonal, each k x k apart"
-DISTRIBUTIONS = {"geoopt": "geoopt", "pogo-torch": "pogo", "geotorch": "geotorch"}
 MODULE_OVERHEAD = 2e-3  # seconds that one parametrized module costs in Python, forward and backward
-
-
-def installed_version(distribution: str) -> str | None:
-    """Version of an installed peer, None if it is not installed."""
-    if util.find_spec(DISTRIBUTIONS[distribution]) is None:
-        return None
-    return metadata.version(distribution)
 
 
 def geoopt_sgd(case: Case, lr: float) -> Running:
@@ -165,19 +156,19 @@ def is_network(workload: Workload) -> bool:
 
 
 PEERS: tuple[Method, ...] = (
-    Method(GEOOPT, geoopt_sgd, checks.euclidean_tangent_step, checks.retracts, requires=("geoopt", "geoopt")),
-    Method(POGO, pogo_sgd, checks.newton_schulz_step, requires=("pogo-torch", "pogo")),
+    Method(GEOOPT, geoopt_sgd, checks.euclidean_tangent_step, checks.retracts, requires="geoopt"),
+    Method(POGO, pogo_sgd, checks.newton_schulz_step, requires="pogo-torch"),
     Method(
         GEOTORCH,
         partial(parametrized, register=orthogonal_of_geotorch),
         seconds=expected(lambda n, p: 60 * n**3, per_matrix=2e-4, per_parameter=MODULE_OVERHEAD),
-        requires=("geotorch", "geotorch"),
+        requires="geotorch",
     ),
     Method(
         PER_KERNEL,
         partial(parametrized, register=orthogonal_of_geotorch, per_kernel=True),
         applies=is_network,
-        requires=("geotorch", "geotorch"),
+        requires="geotorch",
     ),
     Method(
         "torch parametrizations.orthogonal",

@@ -1,4 +1,4 @@
-"""`glideslope bench steps`: the options, and where the results go."""
+"""`python -m benchmarks.steps`: the options, and where the results go."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import Annotated
 
 import typer
 
-DTYPES = ("float32", "float64", "bfloat16")
+from glideslope.cli.bench import DTYPES, check
+
+PROGRAM = "python -m benchmarks.steps"
 WIDTH = 130  # of the tables where there is no terminal
+
+
+def main() -> None:
+    """Run the command with the arguments of the process."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(steps)
+    app(prog_name=PROGRAM)
 
 
 def steps(
@@ -19,10 +28,10 @@ def steps(
         str, typer.Option(help=f"{', '.join(DTYPES)}; the complex workload is complex of it.")
     ] = "float32",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of torch; as torch decides unless said.", show_default=False)
+        int | None, typer.Option(min=1, help="Threads of torch; by default as torch decides.", show_default=False)
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="At most so many rounds of each workload.", show_default=False)
+        int | None, typer.Option(min=1, help="Largest number of rounds of a workload.", show_default=False)
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Some workloads and few rounds: under a minute.")] = False,
     only: Annotated[
@@ -45,26 +54,18 @@ def steps(
     The whole takes half an hour and more on two cores. Ctrl-C ends it and shows what was measured so far.
     """
     try:
-        check(device, dtype, (json_file, chart))
+        check(device, dtype)
+        refuse_unwritable((json_file, chart))
         interrupted = run(device, dtype, threads, rounds, quick, only or [], json_file, chart)
     except ValueError as error:
-        typer.echo(f"glideslope bench steps: {error}", err=True)
+        typer.echo(f"benchmarks.steps: {error}", err=True)
         raise typer.Exit(2) from None
     if interrupted:
         raise typer.Exit(130)
 
 
-def check(device: str, dtype: str, files: tuple[Path | None, ...]) -> None:
-    """Raise a ValueError for options that would fail after half an hour."""
-    import torch
-
-    if dtype not in DTYPES:
-        raise ValueError(f"--dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
-    kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
-        raise ValueError(f"--device must be cpu, cuda or cuda:NUMBER; got {device!r}")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: torch finds no GPU here; leave the option out")
+def refuse_unwritable(files: tuple[Path | None, ...]) -> None:
+    """Raise a ValueError for files that could not be written after half an hour of measuring."""
     for path in files:
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise ValueError(f"cannot write {path}: give a file in a folder that exists")
@@ -85,11 +86,11 @@ def run(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from glideslope.cli.bench import workloads
-    from glideslope.cli.bench.environment import Environment
-    from glideslope.cli.bench.measure import Report, measure
-    from glideslope.cli.bench.table import as_json, show
-    from glideslope.cli.bench.timing import Budget
+    from benchmarks.environment import Environment
+    from benchmarks.steps import workloads
+    from benchmarks.steps.measure import Report, measure
+    from benchmarks.steps.table import as_json, show
+    from benchmarks.steps.timing import Budget
 
     chosen = workloads.select(workloads.WORKLOADS, only, quick=quick)
     kind: torch.dtype = getattr(torch, dtype)
@@ -98,7 +99,7 @@ def run(
     threads_before = torch.get_num_threads()
     torch.set_num_threads(threads or threads_before)
     try:
-        report = Report(Environment.now(device, kind))
+        report = Report(Environment.now(PROGRAM, device, kind))
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             total = bar.add_task("workloads", total=len(chosen))
@@ -115,7 +116,7 @@ def run(
     if json_file is not None:
         json_file.write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")
     if chart is not None:
-        from glideslope.cli.bench.chart import draw
+        from benchmarks.steps.chart import draw
 
         draw(report, chart)
     return report.interrupted

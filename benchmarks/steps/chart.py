@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from glideslope.cli.bench.measure import Report, Result
-from glideslope.cli.bench.methods import FOUR_PRODUCTS, GEOOPT, LANDING, POGO, THREE_PRODUCTS
-from glideslope.cli.bench.peers import GEOTORCH, PER_KERNEL
-from glideslope.cli.bench.targets import ADAMW, NEWTON_SCHULZ
+from benchmarks.steps.measure import Report, Result
+from benchmarks.steps.methods import ADAMW, FOUR_PRODUCTS, GEOOPT, LANDING, NEWTON_SCHULZ, POGO, QR, THREE_PRODUCTS
+from benchmarks.steps.peers import GEOTORCH, PER_KERNEL
 
 BARE = "bare products"
 # Method in the legend -> the methods it stands for, the first that was measured, and its colour.
@@ -16,7 +15,7 @@ BARS: dict[str, tuple[tuple[str, ...], str]] = {
     BARE: ((FOUR_PRODUCTS,), "#9aa0a6"),
     LANDING: ((LANDING,), "#0b5fa5"),
     NEWTON_SCHULZ: ((NEWTON_SCHULZ,), "#5aa9e6"),
-    "RiemannianSGD qr": (("RiemannianSGD qr",), "#2a9d8f"),
+    QR: ((QR,), "#2a9d8f"),
     ADAMW: ((ADAMW,), "#c9b458"),
     "geoopt (QR)": ((GEOOPT,), "#e07a1f"),
     "pogo-torch": ((POGO,), "#b5395b"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from glideslope.cli.bench.workloads import Case
+from benchmarks.steps.workloads import Case
 
 HALF = torch.bfloat16
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from glideslope.cli.bench.environment import Environment
-from glideslope.cli.bench.memory import Allocations, allocations
-from glideslope.cli.bench.methods import (
+from benchmarks.environment import Environment, installed_version
+from benchmarks.steps.memory import Allocations, allocations
+from benchmarks.steps.methods import (
     FOUR_PRODUCTS,
     GEOOPT,
     LANDING,
@@ -25,14 +25,13 @@ from glideslope.cli.bench.methods import (
     floor_of,
     nothing,
 )
-from glideslope.cli.bench.peers import PEERS, installed_version
-from glideslope.cli.bench.targets import TARGETS
-from glideslope.cli.bench.timing import Budget, Deadline, Samples, Timing, interleave, timed
-from glideslope.cli.bench.workloads import Case, Workload
+from benchmarks.steps.peers import PEERS
+from benchmarks.steps.timing import Budget, Deadline, Samples, Timing, interleave
+from benchmarks.steps.workloads import Case, Workload
+from glideslope.cli.bench import timed
 
 METHODS: tuple[Method, ...] = (*OWN, *PEERS)
 GROWTH_METHODS = (FOUR_PRODUCTS, THREE_PRODUCTS, LANDING, GEOOPT, POGO)
-SLOWEST_TARGET = 60.0  # seconds a step may take where a target asks for the method
 TIMED_SHARE = 1e-4  # the timed learning rate, in units of the checked one
 Progress = Callable[[str, int, int], None]
 
@@ -191,10 +190,9 @@ class Measurement:
 def prepare(method: Method, case: Case, budget: Budget) -> Running | str:
     """The method after its checked step, ready to be timed; or why it is not."""
     workload = case.workload
-    if method.requires is not None and installed_version(method.requires[0]) is None:
+    if method.requires is not None and installed_version(method.requires) is None:
         return "not installed"
-    wanted = any(target.workload == workload.name and method.name in target.methods for target in TARGETS)
-    limit = SLOWEST_TARGET if wanted else 1.5 * budget.slowest
+    limit = 1.5 * budget.slowest
     if method.seconds(workload) > limit:
         if not budget.slowest:
             return "skipped: not part of --quick"

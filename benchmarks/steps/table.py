@@ -8,23 +8,19 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from glideslope.cli.bench.measure import Report, Result
-from glideslope.cli.bench.methods import LANDING
-from glideslope.cli.bench.targets import growth, verdicts
-
-MET = {True: "met", False: "NOT MET", None: "not measured"}
-OUT_OF_REACH = "out of reach of the products"
+from benchmarks.steps.growth import growth
+from benchmarks.steps.measure import Report, Result
+from benchmarks.steps.methods import LANDING
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Environment, medians and quartiles of all methods, allocations, exponents and verdicts, for json.dump."""
+    """Environment, medians and quartiles of all methods, allocations and exponents, for json.dump."""
     return {
         "environment": report.environment.as_json(),
         "interrupted": report.interrupted,
         "left_out": report.left_out,
         "workloads": [result.as_json() for result in report.results],
         "growth": [asdict(one) for one in growth(report)],
-        "targets": [asdict(one) for one in verdicts(report)],
     }
 
 
@@ -41,7 +37,7 @@ def show(report: Report, console: Console) -> None:
         console.print(memory_table(report))
     if report.left_out:
         console.print(f"Left out, the time was up: {', '.join(report.left_out)}.", highlight=False, soft_wrap=True)
-    exponents, found = growth(report), verdicts(report)
+    exponents = growth(report)
     if exponents:
         table = titled("Growth of the cost, fitted by least squares to logarithms", "method", "cost ~", "over")
         for one in exponents:
@@ -49,25 +45,6 @@ def show(report: Report, console: Console) -> None:
             sizes = ", ".join(map(str, one.sizes))
             table.add_row(one.method, f"{variable}^{one.exponent:.2f} {rest}", f"{variable} = {sizes}")
         console.print(table)
-    if found:
-        table = titled("Targets", "workload", "target", "measured", "by the products alone", "")
-        for verdict in found:
-            style = {True: "green", False: "bold red", None: "yellow"}[verdict.met]
-            label = OUT_OF_REACH if verdict.met is False and not verdict.possible else MET[verdict.met]
-            row = (verdict.workload, verdict.sentence, verdict.measured, times(verdict.by_products_alone))
-            table.add_row(*row, f"[{style}]{label}[/]")
-        console.print(table)
-        met = [verdict.met for verdict in found]
-        beyond = sum(verdict.met is False and not verdict.possible for verdict in found)
-        counts = f"{met.count(True)} met, {met.count(False)} not met, {met.count(None)} not measured"
-        console.print(f"Targets: {counts}.", highlight=False)
-        if beyond:
-            console.print(
-                f"{beyond} of those not met compare with a peer that takes less than the target's multiple of the bare "
-                "products: a step that cost nothing beside them would not meet them either.",
-                highlight=False,
-                soft_wrap=True,
-            )
 
 
 def workload_table(result: Result) -> Table:

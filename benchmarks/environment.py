@@ -5,13 +5,13 @@ from __future__ import annotations
 import platform
 import sys
 from dataclasses import asdict, dataclass
-from importlib import metadata
+from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from glideslope.cli.bench.peers import DISTRIBUTIONS, installed_version
+PEERS = {"geoopt": "geoopt", "pogo-torch": "pogo", "geotorch": "geotorch"}  # distribution -> module
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Environment:
     peers: dict[str, str | None]
 
     @classmethod
-    def now(cls, device: str, dtype: torch.dtype) -> Environment:
-        """The environment of this process."""
+    def now(cls, program: str, device: str, dtype: torch.dtype) -> Environment:
+        """The environment of this process; its command is the program with the arguments of the process."""
         return cls(
-            command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            command=" ".join([program, *sys.argv[1:]]),
             processor=torch.cuda.get_device_name(device) if device.startswith("cuda") else processor_name(),
             device=device,
             dtype=str(dtype).removeprefix("torch."),
@@ -42,7 +42,7 @@ class Environment:
             torch_version=torch.__version__,
             blas="MKL" if torch.backends.mkl.is_available() else "no MKL",  # type: ignore[no-untyped-call]
             glideslope_version=metadata.version("glideslope"),
-            peers={distribution: installed_version(distribution) for distribution in DISTRIBUTIONS},
+            peers={distribution: installed_version(distribution) for distribution in PEERS},
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -58,6 +58,13 @@ class Environment:
             f"torch {self.torch_version} ({self.blas}), Python {self.python}, "
             f"glideslope {self.glideslope_version}; {peers}",
         ]
+
+
+def installed_version(distribution: str) -> str | None:
+    """Version of an installed peer, None if it is not installed."""
+    if util.find_spec(PEERS[distribution]) is None:
+        return None
+    return metadata.version(distribution)
 
 
 def processor_name() -> str:

@@ -14,10 +14,11 @@ help: ## List the commands.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 demo: $(VENV)/installed-test ## The paper's experiments in some minutes: figures, claims and a report in output/laptop.
-	$(VENV)/bin/glideslope reproduce all --scale laptop --output output/laptop
+	$(RUN) -m experiments all --scale laptop --output output/laptop
 
-bench: $(VENV)/installed-test ## What one step costs, ours and the peers': a table, a chart, and the targets.
-	$(VENV)/bin/glideslope bench steps --json output/steps.json --chart output/steps.png
+bench: $(VENV)/installed-test ## What one step costs, ours and the peers': tables and a chart.
+	mkdir -p output
+	$(RUN) -m benchmarks.steps --json output/steps.json --chart output/steps.png
 
 test: $(VENV)/installed-test ## The tests, without the slow ones.
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) --dist loadgroup -m "not slow"
@@ -33,7 +34,7 @@ format: $(VENV)/installed-dev ## Apply the formatter and the safe fixes.
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
-types: $(VENV)/installed-dev ## Type check of src/.
+types: $(VENV)/installed-dev ## Type check of the package, the experiments and the benchmark of steps.
 	$(RUN) -m mypy
 
 docs: $(VENV)/installed-dev ## The documentation site, into site/.

@@ -24,9 +24,9 @@ from pathlib import Path
 import torch
 
 import glideslope as gs
-from glideslope.engine.rule import StepRule
 from glideslope.engine.batch import take_step
 from glideslope.engine.products import Workspace
+from glideslope.engine.rule import StepRule
 
 SHAPES = [(5000, 100), (5000, 200), (5000, 500), (5000, 1000), (30000, 50)]
 LISTS = [(1000, 3, 3), (1000, 16, 16), (1000, 32, 32), (218, 768, 16)]

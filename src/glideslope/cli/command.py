@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-INSTALL = 'pip install "glideslope[reproduce]"'
+INSTALL = 'pip install "glideslope[cli]"'
 
 
 def main() -> None:
@@ -15,24 +15,15 @@ def main() -> None:
         print(f"glideslope: the command needs typer, which is not installed: {INSTALL}", file=sys.stderr)
         raise SystemExit(2) from None
 
-    from glideslope.cli.bench import steps
+    from glideslope.cli.bench import bench
     from glideslope.cli.inspect import inspect
-    from glideslope.cli.reproduce import reproduce
 
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(glideslope)
     app.command()(inspect)
-    app.command()(reproduce)
-    bench = typer.Typer(no_args_is_help=True)
-    bench.callback()(measurements)
-    bench.command()(steps)
-    app.add_typer(bench, name="bench")
+    app.command()(bench)
     app(prog_name="glideslope")
 
 
 def glideslope() -> None:
     """Optimise over orthonormal matrices in PyTorch."""
-
-
-def measurements() -> None:
-    """Measure what things cost on this machine."""

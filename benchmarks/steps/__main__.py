@@ -1,0 +1,5 @@
+"""`python -m benchmarks.steps`."""
+
+from benchmarks.steps.command import main
+
+main()

@@ -1,0 +1,125 @@
+"""Claims of section 4.3 and of the appendix on networks with orthogonal convolutions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from experiments.appearance import METHODS
+from experiments.claims.judgement import Claim, Verdict, absent
+from experiments.records import last, seconds_per_epoch, seconds_to_reach
+
+ACCURATE = Claim("Landing reaches the test accuracy of Riemannian SGD with QR: within the band of its seeds.", "§ 4.3")
+SOONER = Claim("Riemannian SGD with QR takes longer than landing to reach a good test accuracy.", "§ 4.3, fig. 5")
+LOWEST = Claim("QR retractions achieve the lowest distance to the constraint.", "§ 4.3, fig. 5")
+WEAK = Claim("Penalty with λ = 1: good test accuracy, but a poor distance to the constraint.", "§ 4.3, fig. 5")
+STRONG = Claim("Penalty with λ = 10³: as close to the constraint as landing, but a poor accuracy.", "§ 4.3, fig. 5")
+SLOW = Claim("Trivialization by GeoTorch takes many times as long (about 14 on the paper's VGG16).", "§ 4.3, fig. 7")
+VARIANTS = ("landing-euclidean", "landing-two-step")
+POOR = 10.0  # times landing's
+POOR_ACCURACY = 0.05  # below QR's
+MANY = 5.0  # times
+
+
+def verdicts(studies: dict[str, Any]) -> list[Verdict]:
+    """One verdict per claim over all networks."""
+    rows = list(studies.values())
+    return [accurate(rows), sooner(rows), lowest(rows), weak(rows), strong(rows), slow(rows)]
+
+
+def title(records: Any) -> str:
+    """Which network, in short."""
+    return str(records["title"].iloc[0])
+
+
+def ends(records: Any, method: str, column: str) -> Any:
+    """A column at the end, one value per seed."""
+    final = last(records)
+    return final[final["method"] == method][column]
+
+
+def accurate(rows: list[Any]) -> Verdict:
+    """Landing's median against the lowest of QR's seeds; and which option closes a gap, if there is one."""
+    parts = []
+    for records in rows:
+        if absent(records, "landing", "riemannian-qr") or len(ends(records, "riemannian-qr", "seed")) < 2:
+            continue
+        ours = float(ends(records, "landing", "accuracy").median())
+        theirs = ends(records, "riemannian-qr", "accuracy")
+        holds = ours >= float(theirs.min())
+        text = f"{title(records)}: {ours:.4f} against {theirs.min():.4f} to {theirs.max():.4f}"
+        others = [name for name in VARIANTS if not absent(records, name)]
+        found = {name: float(ends(records, name, "accuracy").median()) for name in others}
+        text += "".join(f", {METHODS[name].label} {value:.4f}" for name, value in found.items())
+        parts.append((holds, text))
+    return ACCURATE.judge_all(parts, "needs two seeds of landing and riemannian-qr")
+
+
+def sooner(rows: list[Any]) -> Verdict:
+    """Seconds to 98 % of the lower of both final accuracies."""
+    parts = []
+    for records in rows:
+        if absent(records, "landing", "riemannian-qr"):
+            continue
+        pair = ("landing", "riemannian-qr")
+        target = 0.98 * min(float(ends(records, name, "accuracy").min()) for name in pair)
+        ours, theirs = (seconds_to_reach(records, name, "accuracy", target, above=True) for name in pair)
+        epochs = "/".join(f"{seconds_per_epoch(records, name):.3g}" for name in pair)
+        text = f"{title(records)}, accuracy {target:.3f}: {ours:.3g} s against {theirs:.3g} s (per epoch {epochs} s)"
+        parts.append((ours < theirs, text))
+    return SOONER.judge_all(parts, "needs runs of landing and riemannian-qr")
+
+
+def lowest(rows: list[Any]) -> Verdict:
+    """Medians of the sum of N at the end, against landing and the penalties."""
+    parts = []
+    for records in rows:
+        rivals = [name for name in ("landing", "penalty-1", "penalty-1000") if not absent(records, name)]
+        if absent(records, "riemannian-qr") or not rivals:
+            continue
+        theirs = float(ends(records, "riemannian-qr", "penalty").median())
+        others = {name: float(ends(records, name, "penalty").median()) for name in rivals}
+        text = ", ".join(f"{METHODS[name].label} {value:.1e}" for name, value in others.items())
+        parts.append((theirs < min(others.values()), f"{title(records)}: QR {theirs:.1e}, {text}"))
+    return LOWEST.judge_all(parts, "needs runs of riemannian-qr and of landing or a penalty")
+
+
+def weak(rows: list[Any]) -> Verdict:
+    """Accuracy at least that of the lowest seed of QR, sum of N at least ten times landing's."""
+    parts = []
+    for records in rows:
+        if absent(records, "landing", "riemannian-qr", "penalty-1"):
+            continue
+        accuracy = float(ends(records, "penalty-1", "accuracy").median())
+        good = accuracy >= float(ends(records, "riemannian-qr", "accuracy").min())
+        far, near = (float(ends(records, name, "penalty").median()) for name in ("penalty-1", "landing"))
+        text = f"{title(records)}: accuracy {accuracy:.4f}, sum of N {far:.1e} against {near:.1e}"
+        parts.append((good and far >= POOR * near, text))
+    return WEAK.judge_all(parts, "needs runs of landing, riemannian-qr and penalty-1")
+
+
+def strong(rows: list[Any]) -> Verdict:
+    """Accuracy well below that of QR."""
+    parts = []
+    for records in rows:
+        if absent(records, "landing", "riemannian-qr", "penalty-1000"):
+            continue
+        accuracy, theirs = (
+            float(ends(records, name, "accuracy").median()) for name in ("penalty-1000", "riemannian-qr")
+        )
+        near, ours = (float(ends(records, name, "penalty").median()) for name in ("penalty-1000", "landing"))
+        text = f"{title(records)}: accuracy {accuracy:.4f} against {theirs:.4f}, N {near:.1e}, landing {ours:.1e}"
+        parts.append((accuracy <= theirs - POOR_ACCURACY and near <= POOR * ours, text))
+    return STRONG.judge_all(parts, "needs runs of landing, riemannian-qr and penalty-1000")
+
+
+def slow(rows: list[Any]) -> Verdict:
+    """Seconds per epoch against landing's."""
+    parts = []
+    for records in rows:
+        if absent(records, "landing", "trivialization"):
+            continue
+        ratio = seconds_per_epoch(records, "trivialization") / seconds_per_epoch(records, "landing")
+        if math.isfinite(ratio):
+            parts.append((ratio >= MANY, f"{title(records)}: {ratio:.3g} times as long per epoch as landing"))
+    return SLOW.judge_all(parts, "needs runs of landing and trivialization")

@@ -1,0 +1,100 @@
+"""Records: one row per evaluated iterate, in one parquet file per study; what reads and merges them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from experiments.study import Study
+
+SEARCH, RUN = "search", "run"
+
+
+def tidy(results: Any, study: Study, phase: str) -> Any:
+    """Benchopt's results as records: method, step size, seed, then what the objective measured."""
+    measured = [name for name in results.columns if name.startswith("objective_") and name != "objective_name"]
+    steps = results["p_solver_step_size"] if "p_solver_step_size" in results.columns else float("nan")
+    first = {
+        "experiment": study.experiment,
+        "study": study.name,
+        "title": study.title,
+        "phase": phase,
+        "method": results["solver_name"].str.partition("[")[0],
+        "step_size": steps,
+        "seed": results["p_obj_seed"],
+        **study.facts,
+    }
+    records = pd.DataFrame(first, index=results.index)
+    for name in measured:
+        records[name.removeprefix("objective_")] = results[name]
+    records["criterion"], records["criterion_name"] = records[study.criterion], study.criterion_name
+    keys = ["method", "step_size", "seed"]
+    return records.sort_values([*keys, "epoch"], kind="stable").reset_index(drop=True)
+
+
+def merge(records: Any, path: Path) -> None:
+    """Write records, keeping those that the file already has of other methods."""
+    if path.exists() and "method" in records:
+        before = pd.read_parquet(path)
+        others = before[~before["method"].isin(set(records["method"]))]
+        records = pd.concat([others, records], ignore_index=True) if len(others) else records
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    records.to_parquet(partial, index=False, compression="zstd")
+    partial.replace(path)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Records of every study in a folder, by name."""
+    return {path.stem: pd.read_parquet(path) for path in sorted(folder.glob("*.parquet"))}
+
+
+def runs(records: Any) -> Any:
+    """The runs, without the search for step sizes."""
+    return records[records["phase"] == RUN]
+
+
+def last(records: Any) -> Any:
+    """The last record of every run, one row per method and seed."""
+    return runs(records).sort_values("epoch", kind="stable").groupby(["method", "seed"], as_index=False).tail(1)
+
+
+def curve(records: Any, method: str, column: str) -> Any:
+    """Median, lowest and highest of a column over seeds by number of the record, with the median epoch and seconds.
+
+    Records that fewer than half of the seeds reached are left out.
+    """
+    own = runs(records)
+    own = own[own["method"] == method].sort_values(["seed", "epoch"], kind="stable")
+    n_seeds = own["seed"].nunique()
+    grouped = own.groupby(own.groupby("seed").cumcount())
+    table = pd.DataFrame(
+        {
+            "epoch": grouped["epoch"].median(),
+            "seconds": grouped["seconds"].median(),
+            "median": grouped[column].median(),
+            "low": grouped[column].min(),
+            "high": grouped[column].max(),
+            "count": grouped["seed"].nunique(),
+        }
+    )
+    return table[2 * table["count"] >= n_seeds].reset_index(drop=True)
+
+
+def seconds_per_epoch(records: Any, method: str) -> float:
+    """Median over seeds of a run's seconds divided by its epochs."""
+    end = last(records)
+    end = end[(end["method"] == method) & (end["epoch"] > 0)]
+    return float((end["seconds"] / end["epoch"]).median())
+
+
+def seconds_to_reach(records: Any, method: str, column: str, target: float, *, above: bool = False) -> float:
+    """Median over seeds of the first time at which a column is at most (or at least) the target; inf where never."""
+    own = runs(records)
+    times = []
+    for _, run in own[own["method"] == method].groupby("seed"):
+        reached = run[run[column] >= target] if above else run[run[column] <= target]
+        times.append(float(reached["seconds"].min()) if len(reached) else float("inf"))
+    return float(pd.Series(times).median()) if times else float("inf")

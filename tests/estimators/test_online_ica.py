@@ -96,7 +96,7 @@ def test_a_stream_follows_a_mixing_that_changes():
 def test_tiny_batches_wait_until_there_are_enough():
     data, _ = mixture(4, 20)
     fitted = OnlineICA(random_state=0).partial_fit(data[:3])
-    with pytest.raises(NotFittedError, match=r"has seen 3 samples.*needs 5 samples or more"):
+    with pytest.raises(NotFittedError, match=r"has seen 3 samples.*needs 5 different samples or more"):
         fitted.transform(data)
     for row in data[3:]:
         fitted.partial_fit(row[None])

@@ -124,7 +124,7 @@ def test_theory_without_known_constants_is_refused():
         ({"record_every": 0}, "record_every must be a whole number >= 1; got 0"),
         ({"X0": [[1.0]]}, "X0 must be a torch tensor or a NumPy array; got list"),
         ({"X0": torch.eye(8, 2, dtype=torch.float64)}, r"X0 must have shape \(8, 3\); got \(8, 2\)"),
-        ({"X0": torch.eye(8, 3)}, "X0 must have the type of the data.*got torch.float32, data torch.float64"),
+        ({"X0": torch.eye(8, 3)}, "X0 must have the type of the data, torch.float64; got torch.float32"),
         ({"X0": torch.full((8, 3), float("nan"), dtype=torch.float64)}, "X0 must be finite"),
         ({"X0": 2 * torch.eye(8, 3, dtype=torch.float64)}, r"distance .* = 5.2, beyond 0.5. Pass gs.project\(X0\)"),
         ({"X0": 1.01 * torch.eye(8, 3, dtype=torch.float64), "method": "riemannian"}, "beyond 0.001. Pass gs.project"),

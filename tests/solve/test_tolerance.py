@@ -33,7 +33,9 @@ def penalised(options, scale):
 def test_pca_of_data_in_volts_is_solved_as_in_microvolts(options):
     """f of an EEG in volts is of the order of 1e-10, below any absolute tolerance."""
     if "step_size" in options:
-        options = {**options, "step_size": options["step_size"] * 1e10, "attraction": 1e-10}
+        options = {**options, "step_size": options["step_size"] * 1e10}
+        if "method" not in options:
+            options["attraction"] = 1e-10
     problem = gs.problems.PCA(spread_data(60, 8) * 1e-5, 3)
     solution = gs.minimize(problem, **options)
     assert solution.converged

@@ -30,7 +30,7 @@ from glideslope.optim.bucket import (
     loaded_entries,
     outside_inference_mode,
 )
-from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis
+from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis, largest_distance
 from glideslope.optim.ranks import check_agreement, check_fingerprint
 from glideslope.optim.sharded import Sharded, sharded_distances, warn_of_moves
 from glideslope.stiefel.sharding import is_sharded
@@ -311,12 +311,3 @@ class StiefelOptimizer(torch.optim.Optimizer):
     def _region_is_spectral(self, group: Group) -> bool:
         """Whether the safe region of a group is a ball in the spectral norm, and not in Frobenius'."""
         return False
-
-
-def largest_distance(param: Tensor, view: str, norm: Callable[[Tensor], Tensor]) -> float:
-    """The largest distance of the matrices of a parameter from orthonormal ones; to be called on all ranks."""
-    if is_sharded(param):
-        return max(sharded_distances(param, view, spectral=norm is spectral_distance))
-    point = as_matrices(param.detach(), view)
-    wide = point.float() if point.dtype in HALF_TYPES else point
-    return norm(wide).max().item() if wide.numel() else 0.0

@@ -5,9 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
+
+from glideslope.formulas.arguments import HALF_TYPES
+from glideslope.formulas.orthogonality import spectral_distance
+from glideslope.optim.sharded import sharded_distances
+from glideslope.stiefel.sharding import is_sharded
+from glideslope.stiefel.views import as_matrices
 
 # Often enough to be told early, rarely enough to cost nothing.
 STEPS_BETWEEN_LOOKS = 100
@@ -80,3 +88,12 @@ def callers_level() -> int:
     while frame.f_back is not None and frame.f_code.co_filename.startswith((*inside, "<")):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def largest_distance(param: Tensor, view: str, norm: Callable[[Tensor], Tensor]) -> float:
+    """The largest distance of the matrices of a parameter from orthonormal ones; to be called on all ranks."""
+    if is_sharded(param):
+        return max(sharded_distances(param, view, spectral=norm is spectral_distance))
+    point = as_matrices(param.detach(), view)
+    wide = point.float() if point.dtype in HALF_TYPES else point
+    return norm(wide).max().item() if wide.numel() else 0.0

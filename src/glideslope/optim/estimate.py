@@ -18,6 +18,10 @@ from glideslope.formulas.field import sym, without_normal_part
 from glideslope.formulas.orthogonality import per_matrix
 from glideslope.optim.bucket import Bucket
 
+# X sym(X^H D) is a normal part for X near the manifold. A matrix with a longer column than this, as after a bad load,
+# keeps its momentum as it is until it is back.
+LONGEST_COLUMN = 2.0
+
 
 class Momentum(NamedTuple):
     """The options of torch.optim.SGD's momentum."""
@@ -56,7 +60,7 @@ def momentum_direction(bucket: Bucket, G: Tensor, options: Momentum) -> tuple[Te
         direction.copy_(G).mul_(1 + momentum).add_(bucket.buffer("momentum_buffer"), alpha=momentum**2)
     else:
         direction.copy_(G).add_(bucket.buffer("momentum_buffer"), alpha=momentum)
-    return direction, overflow_free_norm(direction) < torch.finfo(G.dtype).max / 8
+    return direction, overflow_free_norm(direction) < torch.finfo(G.dtype).max / (8 + 8 * G.shape[-1])
 
 
 def keep_momentum(bucket: Bucket, direction: Tensor, active: Tensor, options: Momentum) -> None:
@@ -84,8 +88,7 @@ def keep_tangent_momentum(
     a large normal matrix, whose tangent part at the next X drives the iterate away. In the square form, with
     C = D X^H, the normal part is sym(C) X.
     """
-    # ‖X^H D‖ is at most ‖X‖ ‖D‖. A matrix far outside, whose normal part is not X sym(C), keeps its buffer.
-    active = active & (overflow_free_norm(C) <= 2 * overflow_free_norm(direction))
+    active = active & (torch.linalg.vector_norm(X, dim=-2).amax(-1) <= LONGEST_COLUMN)
     keep_momentum(bucket, direction, active, options)
     weights = torch.where(per_matrix(active), sym(C), 0)
     left, right = (weights, X) if square else (X, weights)
@@ -106,14 +109,16 @@ def keep_tangent_momentum_of_rows(
 
     The square form needs all rows of X, so it is written out: sym(D X^H) X = ½ (D S + X C^H).
     """
-    S, C = (torch.where(per_matrix(active), product, 0) for product in products)
-    if not square:
-        keep_tangent_momentum(bucket, X, direction, C, active, options)
-        return
+    columns = products[0].diagonal(dim1=-2, dim2=-1).real.amax(-1)
+    active = active & (columns <= LONGEST_COLUMN**2)
     keep_momentum(bucket, direction, active, options)
+    S, C = (torch.where(per_matrix(active), product, 0) for product in products)
     buffer = bucket.buffer("momentum_buffer")
-    add_product_(buffer, direction, S, alpha=-options.share / 2)
-    add_product_(buffer, X, C.mH, alpha=-options.share / 2)
+    if square:
+        add_product_(buffer, direction, S, alpha=-options.share / 2)
+        add_product_(buffer, X, C.mH, alpha=-options.share / 2)
+    else:
+        add_product_(buffer, X, sym(C), alpha=-options.share)
 
 
 def adam_moments(

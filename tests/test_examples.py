@@ -33,6 +33,15 @@ def printed_by_a_process(name: str, folder: Path) -> str:
     return done.stdout
 
 
+def run_as_main(path: Path) -> None:
+    """Run a file as the main program, which may end by sys.exit() without an error."""
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            raise
+
+
 def last_number(text: str, label: str) -> float:
     """The number after the last line that begins with the label."""
     found = re.findall(rf"^{re.escape(label)} ([-+.e\d]+)", text, flags=re.MULTILINE)
@@ -59,10 +68,7 @@ def run(tmp_path, monkeypatch, capsys):
         monkeypatch.setenv("MPLBACKEND", "Agg")
         monkeypatch.setattr(sys, "argv", [name, *arguments])
         with torch.random.fork_rng():
-            try:
-                runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-            except SystemExit as end:
-                assert not end.code, end.code
+            run_as_main(EXAMPLES / name)
         plt.close("all")
         return capsys.readouterr().out
 

@@ -6,6 +6,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 import glideslope as gs
 
+pytestmark = pytest.mark.xdist_group("compiler")  # to load it takes seconds: once, in one worker
+
 OPTIONS = [
     (gs.LandingSGD, {}),
     (gs.LandingSGD, {"momentum": 0.9, "nesterov": True, "metric": "euclidean", "normal_step": "newton-schulz"}),

@@ -65,7 +65,7 @@ def run(tmp_path, monkeypatch, capsys):
         if name in NEEDS_SCIKIT_LEARN:
             pytest.importorskip("sklearn")
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("MPLBACKEND", "Agg")
+        plt.switch_backend("Agg")
         monkeypatch.setattr(sys, "argv", [name, *arguments])
         with torch.random.fork_rng():
             run_as_main(EXAMPLES / name)

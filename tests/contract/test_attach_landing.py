@@ -305,6 +305,7 @@ def test_a_copy_is_refused_with_the_way_out_and_possible_after_detaching(copied)
     copied(optimizer)
 
 
+@pytest.mark.xdist_group("compiler")
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_a_compiled_step_of_an_attached_optimizer_equals_eager():
     torch._dynamo.reset()

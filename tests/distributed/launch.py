@@ -41,6 +41,17 @@ def run_on(ranks, function, *arguments, restarts=0, seconds=SECONDS):
     return [found[rank] for rank in range(ranks)]
 
 
+def on_one_rank(function, *arguments):
+    """The result of function(*arguments) in this process, as the only rank of a group."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        return function(*arguments)
+    finally:
+        dist.destroy_process_group()
+
+
 @contextlib.contextmanager
 def environment(**values):
     before = {name: os.environ.get(name) for name in values}

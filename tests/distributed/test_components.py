@@ -17,8 +17,9 @@ from distributed.launch import run_on
 pytestmark = pytest.mark.filterwarnings("default")  # torchrun's own, in this process
 
 
-def test_features_on_two_ranks_give_the_components_of_one_place():
-    for rank, found in enumerate(run_on(2, learnt, ["passes"])):
+@pytest.mark.xdist_group("two ranks")
+def test_features_on_two_ranks_give_the_components_of_one_place(on_two_ranks):
+    for rank, found in enumerate(on_two_ranks["components"]):
         assert_as_in_one_place(found["passes"], "passes", 1e-6)
         assert_ranks_are_heard(found, rank, 2)
 

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from distributed.launch import run_on
+from distributed.launch import on_one_rank, run_on
 from distributed.minimizing import minimized
 from distributed.sums import DATA, PROBLEMS, WAYS
+from distributed.together import QUICK
 
 import glideslope as gs
 from glideslope.solve.geometry import gaussian_rows
@@ -12,20 +13,23 @@ from glideslope.solve.geometry import gaussian_rows
 pytestmark = pytest.mark.filterwarnings("default")  # torchrun's own, in this process
 
 
-def of_one_rank(folder, ways):
+@pytest.mark.xdist_group("two ranks")
+def test_minimize_with_rows_on_two_ranks_finds_what_one_rank_finds(on_two_ranks, tmp_path):
+    assert_as_on_one_rank(on_two_ranks["minimize"], QUICK["minimize"], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_minimize_of_every_kind_with_rows_on_ranks_finds_what_one_rank_finds(ranks, tmp_path):
+    (tmp_path / "many").mkdir()
+    assert_as_on_one_rank(run_on(ranks, minimized, tmp_path / "many", list(WAYS)), list(WAYS), tmp_path)
+
+
+def assert_as_on_one_rank(found, ways, folder):
     """The start is drawn in blocks of rows, so it is not that of a matrix in one place: compare with one rank."""
-    (folder / "one").mkdir()
-    return run_on(1, minimized, folder / "one", ways)[0]
-
-
-@pytest.mark.parametrize(
-    ("ranks", "ways"), [(2, ["saga"]), *(pytest.param(r, list(WAYS), marks=pytest.mark.slow) for r in (2, 4))]
-)
-def test_minimize_with_rows_on_ranks_finds_what_one_rank_finds(ranks, ways, tmp_path):
-    one = of_one_rank(tmp_path, ways)
+    one = on_one_rank(minimized, folder, ways)
     assert_one_rank_does_what_one_place_does(one)
-    n = DATA.shape[1]
-    found = run_on(ranks, minimized, tmp_path, ways)
+    n, ranks = DATA.shape[1], len(found)
     for rank, result in enumerate(found):
         for way in ways:
             for name in PROBLEMS:

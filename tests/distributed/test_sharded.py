@@ -14,10 +14,19 @@ import glideslope as gs
 pytestmark = pytest.mark.filterwarnings("default")  # torchrun's own, in this process
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow)])
-def test_steps_of_sharded_parameters(ranks):
-    """One start of the ranks for all of these claims, which are functions below."""
-    found = run_on(ranks, small_checks)
+@pytest.mark.xdist_group("two ranks")
+def test_steps_of_parameters_sharded_over_two_ranks(on_two_ranks):
+    assert_claims(on_two_ranks["steps"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_steps_of_parameters_sharded_over_other_numbers_of_ranks(ranks):
+    assert_claims(run_on(ranks, small_checks))
+
+
+def assert_claims(found):
+    """Every claim is a function below, of the results of all ranks."""
     for name, claims in CLAIMS.items():
         for claim in claims:
             claim([rank[name] for rank in found])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from distributed.launch import run_on
+from distributed.together import QUICK
 from distributed.training import OPTIMIZERS, network, starts, train_matrices, train_network
 from distributed.trajectories import everything
 
@@ -12,17 +13,22 @@ from glideslope.stiefel.views import as_matrices
 
 pytestmark = pytest.mark.filterwarnings("default")  # torchrun's own, in this process
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
-FEW = ["momentum"]
-MANY = [
-    pytest.param(ranks, dtype, list(OPTIMIZERS), marks=pytest.mark.slow, id=f"{ranks} ranks {dtype}")
-    for ranks in (1, 2, 4)
-    for dtype in TOLERANCE
-]
 
 
-@pytest.mark.parametrize(("ranks", "dtype", "names"), [(2, torch.float64, FEW), *MANY])
-def test_fifty_steps_on_ranks_are_the_fifty_steps_of_one_process(ranks, dtype, names):
-    found = run_on(ranks, everything, names, dtype, seconds=280)
+@pytest.mark.xdist_group("two ranks")
+def test_fifty_steps_on_two_ranks_are_the_fifty_steps_of_one_process(on_two_ranks):
+    assert_as_in_one_process(on_two_ranks["trajectories"], QUICK["optimizers"], torch.float64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_fifty_steps_of_every_optimizer_on_ranks_are_the_fifty_steps_of_one_process(ranks, dtype):
+    found = run_on(ranks, everything, list(OPTIMIZERS), dtype, seconds=280)
+    assert_as_in_one_process(found, OPTIMIZERS, dtype)
+
+
+def assert_as_in_one_process(found, names, dtype):
     for name in names:
         params = [torch.nn.Parameter(X) for X in starts(dtype)]
         optimizer = OPTIMIZERS[name](params)

@@ -31,10 +31,10 @@ def test_the_captured_variance_of_digits_is_within_a_thousandth_of_the_exact(dig
 
 @pytest.mark.skipif(not CIFAR.is_file(), reason="needs the CIFAR-10 subset beside the repository")
 def test_the_captured_variance_of_natural_images_is_within_a_thousandth_of_the_exact():
-    images = np.fromfile(CIFAR, np.uint8).reshape(-1, 3073)[:, 1:].astype(np.float32) / 255
+    images = np.fromfile(CIFAR, np.uint8).reshape(-1, 3073)[:5000, 1:].astype(np.float32) / 255
     fitted = OnlinePCA(50, n_epochs=3, tol=0.05, random_state=0).fit(images)
-    exact = PCA(50, svd_solver="covariance_eigh").fit(images.astype(np.float64))
-    assert fitted.explained_variance_.sum() > 0.999 * exact.explained_variance_.sum()
+    exact = np.linalg.eigvalsh(np.cov(images, rowvar=False, dtype=np.float32))[-50:]
+    assert fitted.explained_variance_.sum() > 0.999 * exact.sum()
 
 
 def test_all_attributes_are_those_of_an_exact_decomposition_after_enough_passes(digits, exact):

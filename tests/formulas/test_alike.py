@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from combinations import every_pair
 from hypothesis import given
 from hypothesis import strategies as st
 from literal import landing_field, point_at_distance, random_matrix
@@ -87,9 +88,11 @@ def test_a_field_that_overflows_does_not_spoil_a_step_of_no_length(step_size):
     assert distance(outcome.X).max() <= 0.5
 
 
-@pytest.mark.parametrize("step_size", [7e38, 1e39, 1e160, 1e300])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.float64])
-@pytest.mark.parametrize("shape", [(3, 9, 4), (3, 6, 6), (9, 4)])
+@every_pair(
+    step_size=[7e38, 1e39, 1e160, 1e300],
+    dtype=[torch.float32, torch.complex64, torch.float64],
+    shape=[(3, 9, 4), (3, 6, 6), (9, 4)],
+)
 def test_a_step_size_beyond_the_type_is_shortened_like_any_other(shape, dtype, step_size, generator):
     X = point_at_distance(*shape[-2:], 0.3, batch=shape[:-2], dtype=dtype, generator=generator)
     G = random_matrix(*shape, dtype=dtype, generator=generator)

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from combinations import every_pair
 from literal import exact_distance, landing_step, point_at_distance, random_matrix
 
 from glideslope.engine.gradient import Factored
@@ -28,10 +29,7 @@ def test_the_dense_gradient_is_the_conjugate_transpose_of_the_rows_times_the_der
     torch.testing.assert_close(G.dense(), torch.einsum("bn,bp->np", G.A.conj(), G.W))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-@pytest.mark.parametrize("safeguard", SAFEGUARDS)
-@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
-@pytest.mark.parametrize("metric", METRICS)
+@every_pair(dtype=[torch.float64, torch.complex128], safeguard=SAFEGUARDS, normal_step=NORMAL_STEPS, metric=METRICS)
 def test_a_factored_step_is_the_step_of_the_dense_gradient(metric, normal_step, safeguard, dtype, generator):
     rule = StepRule(0.8, 0.5, metric, normal_step, safeguard)
     for (n, p, b), step_size in itertools.product(SHAPES, [0.01, 0.3, 10.0]):
@@ -52,10 +50,12 @@ def test_a_factored_step_is_the_literal_step_of_the_paper(metric, dtype, generat
         torch.testing.assert_close(ours, landing_step(X, G.A.mH @ G.W, step_size, 1.0, 0.5, metric), atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
-@pytest.mark.parametrize("safeguard", ["lemma", "exact"])
-@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
-@pytest.mark.parametrize("metric", METRICS)
+@every_pair(
+    dtype=[torch.float32, torch.float64, torch.complex64],
+    safeguard=["lemma", "exact"],
+    normal_step=NORMAL_STEPS,
+    metric=METRICS,
+)
 def test_a_factored_step_of_any_size_stays_in_the_safe_region(metric, normal_step, safeguard, dtype, generator):
     rule = StepRule(metric=metric, normal_step=normal_step, safeguard=safeguard)
     for (n, p, b), size in itertools.product(SHAPES, [1.0, 1e5, 1e15]):
@@ -66,9 +66,7 @@ def test_a_factored_step_of_any_size_stays_in_the_safe_region(metric, normal_ste
             assert exact_distance(X) <= 0.5
 
 
-@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("size", [1e3, 1e6, 1e12])
+@every_pair(normal_step=NORMAL_STEPS, metric=METRICS, size=[1e3, 1e6, 1e12])
 def test_terms_that_cancel_each_other_do_not_push_an_iterate_out(size, metric, normal_step, generator):
     """A^H W is nearly zero, its roundings are those of terms of any size: the drift is charged for the terms."""
     rule = StepRule(metric=metric, normal_step=normal_step)
@@ -106,10 +104,12 @@ def both_ways(X, G, step_size, rule, **options):
     return one, many
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
-@pytest.mark.parametrize("safeguard", SAFEGUARDS)
-@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
-@pytest.mark.parametrize("metric", METRICS)
+@every_pair(
+    dtype=[torch.float32, torch.float64, torch.complex64],
+    safeguard=SAFEGUARDS,
+    normal_step=NORMAL_STEPS,
+    metric=METRICS,
+)
 def test_one_matrix_on_the_host_steps_as_a_batch_of_one(metric, normal_step, safeguard, dtype, generator):
     # The exact step is never taken on the host, and at the boundary the root of its quartic magnifies roundings.
     distances = [0.1, 0.6] if safeguard == "exact" else [0.0, 1e-4, 0.3, 0.4999, 0.5, 0.6]

@@ -5,6 +5,7 @@ import literal
 import pymanopt
 import pytest
 import torch
+from combinations import every_pair
 from counting import ProductCounter
 from literal import point_at_distance, random_matrix
 
@@ -15,9 +16,7 @@ TYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 METRICS = ["canonical", "euclidean"]
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@every_pair(metric=METRICS, dtype=TYPES, shape=SHAPES)
 def test_the_fields_equal_their_n_by_n_definitions(shape, dtype, metric, generator):
     X, G = (random_matrix(*shape, dtype=dtype, generator=generator) for _ in range(2))
     A = literal.skew_matrix(X, G, metric)

@@ -8,6 +8,7 @@ import pymanopt
 import pytest
 import scipy.linalg
 import torch
+from combinations import every_pair
 from torch import Tensor
 
 from glideslope.formulas.orthogonality import distance
@@ -100,17 +101,13 @@ def literal_exponential(x: np.ndarray, z: np.ndarray) -> np.ndarray:
 LITERAL = dict(zip(KINDS, (literal_qr, literal_polar, literal_cayley, literal_exponential), strict=True))
 
 
-@all_kinds
-@all_types
-@all_shapes
+@every_pair(kind=KINDS, dtype=TYPES, shape=SHAPES)
 def test_a_retraction_equals_its_literal_definition(kind, dtype, shape, generator):
     X, Z = point_and_tangent(shape, dtype, generator, norm=1.5)
     assert_same(retract(X, Z, kind), in_numpy(LITERAL[kind], X, Z))
 
 
-@all_kinds
-@all_types
-@all_shapes
+@every_pair(kind=KINDS, dtype=TYPES, shape=SHAPES)
 def test_a_retraction_goes_in_the_direction_of_z_at_the_first_order(kind, dtype, shape, generator):
     length = 1e-1 * rounding(dtype, 1) ** 0.25
     X, Z = point_and_tangent(shape, dtype, generator, norm=length)
@@ -118,17 +115,13 @@ def test_a_retraction_goes_in_the_direction_of_z_at_the_first_order(kind, dtype,
     assert (error <= 2 * length**2 + rounding(dtype, 20)).all()
 
 
-@all_kinds
-@all_types
-@all_shapes
+@every_pair(kind=KINDS, dtype=TYPES, shape=SHAPES)
 def test_a_retraction_of_zero_is_the_point_itself(kind, dtype, shape, generator):
     X, _ = point_and_tangent(shape, dtype, generator)
     assert_same(retract(X, torch.zeros_like(X), kind), X)
 
 
-@all_kinds
-@all_types
-@all_shapes
+@every_pair(kind=KINDS, dtype=TYPES, shape=SHAPES)
 def test_a_retraction_is_orthonormal_to_the_rounding_of_the_type(kind, dtype, shape, generator):
     X, Z = point_and_tangent(shape, dtype, generator, norm=3.0)
     Y = retract(X, Z, kind)
@@ -137,9 +130,7 @@ def test_a_retraction_is_orthonormal_to_the_rounding_of_the_type(kind, dtype, sh
     assert (distance(Y) <= rounding(dtype)).all()
 
 
-@all_kinds
-@all_types
-@pytest.mark.parametrize("norm", [0.0, 1.5])
+@every_pair(kind=KINDS, dtype=TYPES, norm=[0.0, 1.5])
 def test_a_point_slightly_off_the_manifold_ends_on_it(kind, dtype, norm, generator):
     """Newton-Schulz squares the distance: 1e-3 becomes less than 1e-6."""
     X, Z = point_and_tangent((2, 3, 7, 4), dtype, generator, norm=norm)
@@ -162,17 +153,13 @@ def test_the_derivative_at_an_orthonormal_point_is_finite(kind, generator):
     torch.autograd.gradcheck(lambda *both: retract(*both, kind), (X, Z))
 
 
-@pytest.mark.parametrize("kind", ["qr", "polar"])
-@all_types
-@all_shapes
+@every_pair(kind=["qr", "polar"], dtype=TYPES, shape=SHAPES)
 def test_a_huge_step_still_ends_on_the_manifold(kind, dtype, shape, generator):
     X, Z = point_and_tangent(shape, dtype, generator, norm=1e4)
     assert (distance(retract(X, Z, kind)) <= rounding(dtype)).all()
 
 
-@pytest.mark.parametrize("kind", ["qr", "polar"])
-@all_types
-@pytest.mark.parametrize("shape", [(9, 3), (5, 4), (2, 3, 7, 4)], ids=str)
+@every_pair(kind=["qr", "polar"], dtype=TYPES, shape=[(9, 3), (5, 4), (2, 3, 7, 4)])
 def test_a_huge_step_in_one_direction_ends_on_the_manifold_though_x_plus_z_is_ill_conditioned(
     kind, dtype, shape, generator
 ):
@@ -182,10 +169,7 @@ def test_a_huge_step_in_one_direction_ends_on_the_manifold_though_x_plus_z_is_il
     assert (distance(retract(X, Z, kind)) <= rounding(dtype)).all()
 
 
-@all_kinds
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("shape", [(9, 3), (5, 4), (4, 4)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+@every_pair(kind=KINDS, rank=[0, 1], shape=[(9, 3), (5, 4), (4, 4)], dtype=[torch.float64, torch.complex128])
 def test_a_direction_whose_normal_part_lacks_rank_is_followed_exactly(kind, rank, shape, dtype, generator):
     n, p = shape
     X, Z = point_and_tangent(shape, dtype, generator)

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from combinations import every_pair
 from hypothesis import given
 from hypothesis import strategies as st
 from literal import exact_distance, region_distance
@@ -57,9 +58,7 @@ def point(n, p, *, batch=(), dtype=torch.float64, radius=0.0, seed=0):
     return X, G
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
-@pytest.mark.parametrize("cuts", [(), (5,), (0, 3, 3, 17, 20)])
+@every_pair(rule=RULES, dtype=[torch.float32, torch.float64, torch.complex128], cuts=[(), (5,), (0, 3, 3, 17, 20)])
 def test_a_step_in_blocks_is_the_step_of_the_whole(rule, dtype, cuts):
     X, G = point(20, 4, batch=(3,), dtype=dtype, radius=0.1)
     G[1] *= 1e4

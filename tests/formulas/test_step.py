@@ -3,6 +3,7 @@
 import literal
 import pytest
 import torch
+from combinations import every_pair
 from literal import exact_distance, point_at_distance, random_matrix, region_distance
 
 import glideslope as gs
@@ -27,10 +28,7 @@ def start(shape, dtype, generator, distance=0.3):
     return X, random_matrix(*shape, dtype=dtype, generator=generator)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("step_size", [0.02, 5.0])
+@every_pair(metric=METRICS, dtype=TYPES, shape=SHAPES, step_size=[0.02, 5.0])
 def test_a_landing_step_is_the_plain_formula_with_the_safeguard_of_equation_14(
     shape, dtype, metric, step_size, generator
 ):
@@ -40,9 +38,7 @@ def test_a_landing_step_is_the_plain_formula_with_the_safeguard_of_equation_14(
     torch.testing.assert_close(ours, plain, **tolerance(dtype))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@every_pair(metric=METRICS, dtype=TYPES, shape=SHAPES)
 def test_without_a_safeguard_the_step_is_the_plain_formula(shape, dtype, metric, generator):
     X, G = start(shape, dtype, generator)
     plain = literal.landing_step(X, G, 2.0, 0.8, 0.5, metric, safeguarded=False)
@@ -50,9 +46,7 @@ def test_without_a_safeguard_the_step_is_the_plain_formula(shape, dtype, metric,
     torch.testing.assert_close(ours, plain, **tolerance(dtype))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@every_pair(metric=METRICS, dtype=TYPES, shape=SHAPES)
 def test_the_two_step_landing_is_a_tangent_step_and_one_newton_schulz_step(shape, dtype, metric, generator):
     X, G = start(shape, dtype, generator)
     Y = X - 0.05 * literal.skew_matrix(X, G, metric) @ X
@@ -61,9 +55,7 @@ def test_the_two_step_landing_is_a_tangent_step_and_one_newton_schulz_step(shape
     torch.testing.assert_close(ours, plain, **tolerance(dtype))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@every_pair(metric=METRICS, dtype=TYPES, shape=SHAPES)
 def test_the_polar_step_is_the_polar_factor_of_the_tangent_step(shape, dtype, metric, generator):
     X, G = start(shape, dtype, generator)
     Y = X - 0.05 * literal.skew_matrix(X, G, metric) @ X
@@ -86,9 +78,7 @@ def test_the_reach_of_newton_schulz_is_the_root_of_its_cubic(safe_radius):
     assert newton_schulz_radius(0.5) == pytest.approx(0.732, abs=1e-3)
 
 
-@pytest.mark.parametrize("shape", [(9, 4), (60, 4), (3, 9, 4)])
-@pytest.mark.parametrize("normal_step", ["newton-schulz", "polar"])
-@pytest.mark.parametrize("safeguard", ["lemma", "exact"])
+@every_pair(shape=[(9, 4), (60, 4), (3, 9, 4)], normal_step=["newton-schulz", "polar"], safeguard=["lemma", "exact"])
 def test_a_shortened_step_goes_as_far_as_its_normal_part_can_mend(shape, normal_step, safeguard, generator):
     """It ends where a bound of the largest eigenvalue is at the reach, not far from the longest step there is."""
     X, G = start(shape, torch.float64, generator, distance=0.1)
@@ -145,10 +135,7 @@ def test_a_step_is_not_shortened_for_its_frobenius_norm(normal_step, foreach):
     assert torch.as_tensor(take_step(X, G, 3.0, StepRule(normal_step=normal_step)).shortened).all()
 
 
-@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
-@pytest.mark.parametrize("safeguard", SAFEGUARDS)
-@pytest.mark.parametrize("distance", [0.6, 1.0, 1.5])
-@pytest.mark.parametrize("shape", [(6, 6), (9, 4), (5, 1)])
+@every_pair(normal_step=NORMAL_STEPS, safeguard=SAFEGUARDS, distance=[0.6, 1.0, 1.5], shape=[(6, 6), (9, 4), (5, 1)])
 def test_from_outside_the_safe_region_the_step_is_one_newton_schulz_step(
     shape, distance, safeguard, normal_step, generator
 ):
@@ -162,9 +149,7 @@ def test_from_outside_the_safe_region_the_step_is_one_newton_schulz_step(
     assert not outcome.shortened
 
 
-@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
-@pytest.mark.parametrize("scale", [3.0, 1e3, 1e9])
-@pytest.mark.parametrize("shape", [(6, 6), (9, 4), (5, 1)])
+@every_pair(normal_step=NORMAL_STEPS, scale=[3.0, 1e3, 1e9], shape=[(6, 6), (9, 4), (5, 1)])
 def test_recovery_from_far_away_reaches_the_manifold_and_is_never_nan(shape, scale, normal_step, generator):
     X = scale * random_matrix(*shape, dtype=torch.float32, generator=generator)
     G = random_matrix(*shape, dtype=torch.float32, generator=generator)
@@ -194,10 +179,12 @@ def test_recovery_from_almost_zero_does_not_shrink_a_matrix_of_many_columns(norm
     assert exact_distance(X) < 1e-4
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
-@pytest.mark.parametrize("safeguard", SAFEGUARDS)
-@pytest.mark.parametrize("shape", [(3, 6, 6), (3, 9, 4)])
+@every_pair(
+    bad=[float("nan"), float("inf"), -float("inf")],
+    normal_step=NORMAL_STEPS,
+    safeguard=SAFEGUARDS,
+    shape=[(3, 6, 6), (3, 9, 4)],
+)
 def test_a_gradient_that_is_not_finite_leaves_its_matrix_where_it_was_and_the_others_step(
     shape, safeguard, normal_step, bad, generator
 ):
@@ -242,9 +229,7 @@ def test_large_steps_do_not_collapse_the_iterate():
     assert exact_distance(X) < 1e-12
 
 
-@pytest.mark.parametrize("safeguard", SAFEGUARDS)
-@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
-@pytest.mark.parametrize("shape", [(4, 6, 6), (4, 9, 4)])
+@every_pair(safeguard=SAFEGUARDS, normal_step=NORMAL_STEPS, shape=[(4, 6, 6), (4, 9, 4)])
 def test_each_matrix_of_a_batch_steps_as_if_alone(shape, normal_step, safeguard, generator):
     X, G = start(shape, torch.float64, generator)
     G = G * torch.tensor([1e-6, 1.0, 1e3, 1e9], dtype=torch.float64)[:, None, None]

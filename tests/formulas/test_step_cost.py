@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from combinations import every_pair
 from counting import ProductCounter
 from literal import point_at_distance, random_matrix
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -40,9 +41,7 @@ def test_a_step_costs_its_products_and_no_more(shape, options, products, generat
     assert counter.multiplications == products
 
 
-@pytest.mark.parametrize("safeguard", SAFEGUARDS)
-@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
-@pytest.mark.parametrize("shape", [(6, 6), (9, 4), (3, 9, 4)])
+@every_pair(safeguard=SAFEGUARDS, normal_step=NORMAL_STEPS, shape=[(6, 6), (9, 4), (3, 9, 4)])
 def test_a_step_on_fake_cuda_tensors_needs_no_data_and_creates_nothing_on_the_cpu(shape, normal_step, safeguard):
     with FakeTensorMode():
         X, G = torch.empty(shape, device="cuda"), torch.empty(shape, device="cuda")

@@ -3,6 +3,7 @@
 import literal
 import pytest
 import torch
+from combinations import every_pair
 from literal import exact_distance, point_at_distance, random_matrix
 
 import glideslope as gs
@@ -20,9 +21,7 @@ def start(shape, dtype, generator, distance=0.3):
     return X, random_matrix(*shape, dtype=dtype, generator=generator)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.float32])
-@pytest.mark.parametrize("safeguard", SAFEGUARDS)
-@pytest.mark.parametrize("shape", [(9, 4), (2, 9, 4)])
+@every_pair(dtype=[torch.float64, torch.float16, torch.float32], safeguard=SAFEGUARDS, shape=[(9, 4), (2, 9, 4)])
 def test_a_tensor_of_step_sizes_may_have_another_type_than_the_iterate(shape, safeguard, dtype, generator):
     X, G = start(shape, torch.float32, generator)
     sizes = torch.full(shape[:-2], 0.125, dtype=dtype)
@@ -68,9 +67,7 @@ def test_without_a_safeguard_a_step_that_overflows_is_skipped(shape, normal_step
     torch.testing.assert_close(outcome.X, X, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
-@pytest.mark.parametrize("safeguard", SAFEGUARDS)
-@pytest.mark.parametrize("step_size", [0.0, 1e38])
+@every_pair(normal_step=NORMAL_STEPS, safeguard=SAFEGUARDS, step_size=[0.0, 1e38])
 def test_the_recovery_from_outside_does_not_depend_on_the_step_size(step_size, safeguard, normal_step, generator):
     X, G = start((9, 4), torch.float32, generator)
     rule = StepRule(normal_step=normal_step, safeguard=safeguard)
@@ -100,9 +97,7 @@ def test_a_matrix_that_may_not_move_is_skipped_and_not_shortened(normal_step, ge
     torch.testing.assert_close(outcome.X[1], X[1], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("normal_step", NORMAL_STEPS)
-@pytest.mark.parametrize("stretch", [1.7, 1.8, 5.0, 1e6])
-@pytest.mark.parametrize("shape", [(6, 6), (9, 4), (5, 1)])
+@every_pair(normal_step=NORMAL_STEPS, stretch=[1.7, 1.8, 5.0, 1e6], shape=[(6, 6), (9, 4), (5, 1)])
 def test_the_recovery_ends_at_the_polar_factor_of_its_start(shape, stretch, normal_step, generator):
     """It never turns a column over, whatever its length."""
     X = point_at_distance(*shape, 0.2, generator=generator)

@@ -3,6 +3,7 @@
 import literal
 import pytest
 import torch
+from combinations import every_pair
 from literal import exact_distance, point_at_distance, random_matrix, region_distance
 
 from glideslope.engine import one_matrix as host
@@ -32,11 +33,13 @@ def taken(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("metric", ["canonical", "euclidean"])
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("normal_step", ["newton-schulz", "polar"])
-@pytest.mark.parametrize("shape", [(36, 3), (13, 1), (1560, 130)])
-@pytest.mark.parametrize("step_size", [0.0, 0.1])
+@every_pair(
+    metric=["canonical", "euclidean"],
+    dtype=TYPES,
+    normal_step=["newton-schulz", "polar"],
+    shape=[(36, 3), (13, 1), (1560, 130)],
+    step_size=[0.0, 0.1],
+)
 def test_five_products_give_the_step_of_six(
     shape, normal_step, dtype, metric, step_size, taken, monkeypatch, generator
 ):
@@ -70,10 +73,12 @@ def test_in_place_in_a_workspace_and_of_a_view_the_step_is_the_same(normal_step,
     assert taken == [True] * 5
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
-@pytest.mark.parametrize("p", [4, 30])
-@pytest.mark.parametrize("normal_step", ["newton-schulz", "polar"])
-@pytest.mark.parametrize("size", [1.0, 1e6, 1e18, 1e25])
+@every_pair(
+    dtype=[torch.float32, torch.complex64],
+    p=[4, 30],
+    normal_step=["newton-schulz", "polar"],
+    size=[1.0, 1e6, 1e18, 1e25],
+)
 def test_a_gradient_almost_normal_to_the_manifold_costs_no_digits(size, normal_step, p, dtype, taken, generator):
     """Its tangent part is a 10⁴th: the terms of a long step are long, and cancel."""
     X = point_at_distance(15 * p, p, 1e-3, dtype=dtype, generator=generator)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from combinations import covering
 from counting import ProductCounter
 from literal import random_matrix
 
@@ -36,7 +37,7 @@ def test_a_gram_matrix_by_blocks_is_the_product_and_hermitian(p, dtype, generato
     torch.testing.assert_close(wide, X @ X.mH)
 
 
-@pytest.fixture(params=[1, 2, 3])
+@pytest.fixture
 def threads(request):
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
@@ -44,9 +45,16 @@ def threads(request):
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
-@pytest.mark.parametrize("rest", [0, 1])
-@pytest.mark.parametrize("p", [8, 50, 3 * LEAST_ROWS // ROWS_PER_COLUMN // 2])
+@pytest.mark.parametrize(
+    ("threads", "dtype", "rest", "p"),
+    covering(
+        [1, 2, 3],
+        [torch.float32, torch.float64, torch.complex128],
+        [0, 1],
+        [8, 50, 3 * LEAST_ROWS // ROWS_PER_COLUMN // 2],
+    ),
+    indirect=["threads"],
+)
 def test_a_tall_product_by_blocks_of_rows_is_the_product(p, rest, dtype, threads, generator):
     blocks = 2 * threads
     n = blocks * max(LEAST_ROWS, ROWS_PER_COLUMN * p) + rest

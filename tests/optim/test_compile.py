@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 
 import glideslope as gs
+
+pytestmark = pytest.mark.xdist_group("compiler")  # to load it takes seconds: once, in one worker
 
 OPTIONS = [
     (gs.LandingSGD, {}),
@@ -39,6 +40,8 @@ def set_gradients(params, seed):
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize(("optimizer_class", "options"), OPTIONS)
 def test_a_compiled_step_is_one_graph_equals_eager_and_follows_a_tensor_lr(optimizer_class, options):
+    from torch._dynamo.testing import CompileCounterWithBackend  # a second, for the worker that compiles
+
     torch._dynamo.reset()
     eager_params, eager = build(optimizer_class, options)
     params, optimizer = build(optimizer_class, options)

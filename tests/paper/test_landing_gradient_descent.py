@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from combinations import every_pair
 from torch import Tensor
 
 from glideslope.formulas.field import landing_field, riemannian_gradient, skew_field
@@ -167,10 +168,7 @@ def test_the_smallest_f_on_the_manifold_is_a_lower_bound_of_the_merit_function_o
     assert merit(case.minimiser, case.value(case.minimiser), G, mu=mu) == pytest.approx(case.smallest)
 
 
-@pytest.mark.parametrize("radius", [0.1, 0.5, 0.9])
-@pytest.mark.parametrize("attraction", [0.1, 1.0, 10.0])
-@pytest.mark.parametrize("field_bound", [0.05, 1.0, 30.0])
-@pytest.mark.parametrize("dtype", [REAL, COMPLEX], ids=str)
+@every_pair(radius=[0.1, 0.5, 0.9], attraction=[0.1, 1.0, 10.0], field_bound=[0.05, 1.0, 30.0], dtype=[REAL, COMPLEX])
 def test_iterates_along_any_skew_matrices_stay_in_the_safe_region_with_steps_up_to_eta_star(
     radius, attraction, field_bound, dtype, generator
 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 import torch
@@ -127,12 +128,19 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(22)
 
 
+@cache
+def case_and_points(name: str, radius: float) -> tuple[Problem, Tensor]:
+    """A problem and its points of the safe region, which do not depend on the attraction."""
+    generator = torch.Generator().manual_seed(22)
+    case = problem(name, generator)
+    return case, points_of_the_safe_region(case, radius, generator)
+
+
 @all_problems
 @all_radii
 @pytest.mark.parametrize("attraction", ATTRACTIONS)
-def test_merit_function_bound_holds_with_the_papers_mu(name, radius, attraction, generator):
-    case = problem(name, generator)
-    X = points_of_the_safe_region(case, radius, generator)
+def test_merit_function_bound_holds_with_the_papers_mu(name, radius, attraction):
+    case, X = case_and_points(name, radius)
     theory = Theory(constants=case.constants(radius), attraction=attraction, safe_radius=radius)
     field = landing_field(X, case.gradient(X), attraction=attraction)
     ascent = inner(merit_gradient(case.function, X, mu=theory.mu), field)
@@ -144,9 +152,8 @@ def test_merit_function_bound_holds_with_the_papers_mu(name, radius, attraction,
 @all_problems
 @all_radii
 @pytest.mark.parametrize("attraction", ATTRACTIONS)
-def test_the_merit_gradient_and_the_field_make_the_acute_angle_of_rho(name, radius, attraction, generator):
-    case = problem(name, generator)
-    X = points_of_the_safe_region(case, radius, generator)
+def test_the_merit_gradient_and_the_field_make_the_acute_angle_of_rho(name, radius, attraction):
+    case, X = case_and_points(name, radius)
     theory = Theory(constants=case.constants(radius), attraction=attraction, safe_radius=radius)
     field = landing_field(X, case.gradient(X), attraction=attraction)
     ascent = inner(merit_gradient(case.function, X, mu=theory.mu), field)

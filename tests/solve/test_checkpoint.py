@@ -212,6 +212,10 @@ def test_contents_that_no_run_wrote_are_refused_and_run_nothing(tmp_path):
     assert not (tmp_path / "exploded").exists()
 
 
+# In one worker these tests share the process that their processes are forked from, which has imported torch.
+one_server = pytest.mark.xdist_group("forkserver")
+
+
 def write_often(path, name, start):
     start.wait()
     for i in range(100):
@@ -219,6 +223,7 @@ def write_often(path, name, start):
         files.write_checkpoint(Path(path), content)
 
 
+@one_server
 def test_two_processes_that_write_one_checkpoint_leave_whole_files(tmp_path):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["glideslope", "solve.sums"])
@@ -286,6 +291,7 @@ def solution_after_kills(path, moments):
     return gs.minimize(problem_to_kill(), checkpoint=path, **LONG)
 
 
+@one_server
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no kill -9")
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_after_kill_9_at_random_moments_the_checkpoint_loads_and_the_solution_is_the_same(tmp_path, kills):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from combinations import every_pair
 
 from glideslope.stiefel import project, random_stiefel
 
@@ -77,9 +78,7 @@ def test_integer_types_are_refused():
         random_stiefel(3, 2, dtype=torch.int64)
 
 
-@all_types
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("distance", ["far", "near"])
+@every_pair(dtype=TYPES, shape=SHAPES, distance=["far", "near"])
 def test_projection_is_the_nearest_orthonormal_matrix_rounded_once(dtype, shape, distance, generator):
     X = literal.random_matrix(*shape, dtype=dtype, generator=generator)
     if distance == "near":

@@ -88,7 +88,8 @@ def keep_tangent_momentum(
     a large normal matrix, whose tangent part at the next X drives the iterate away. In the square form, with
     C = D X^H, the normal part is sym(C) X.
     """
-    active = active & (torch.linalg.vector_norm(X, dim=-2).amax(-1) <= LONGEST_COLUMN)
+    # ‖X^H D‖ is at most ‖X‖ ‖D‖: a cheap sign of a matrix that is far too long.
+    active = active & (overflow_free_norm(C) <= LONGEST_COLUMN * overflow_free_norm(direction))
     keep_momentum(bucket, direction, active, options)
     weights = torch.where(per_matrix(active), sym(C), 0)
     left, right = (weights, X) if square else (X, weights)

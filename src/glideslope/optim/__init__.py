@@ -5,11 +5,8 @@ from glideslope.optim.hook import attach_landing
 from glideslope.optim.landing import LandingAdam, LandingSGD
 from glideslope.optim.penalty import PenaltySGD
 from glideslope.optim.riemannian import RiemannianSGD
-from glideslope.optim.variance import SAGA, SVRG
 
 __all__ = [
-    "SAGA",
-    "SVRG",
     "LandingAdam",
     "LandingSGD",
     "PenaltySGD",

@@ -21,8 +21,8 @@ import torch
 from torch import nn
 
 from glideslope.files import digest_of, sync_folder, write_whole
-from glideslope.optim.gradient_memory import GradientMemory
 from glideslope.optim.ranks import agree, failing_together, gathered, rank_and_ranks
+from glideslope.variance.gradient_memory import GradientMemory
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata

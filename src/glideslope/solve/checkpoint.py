@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from glideslope.files import special_kind, write_whole
-from glideslope.optim.pickled_values import why_refused
+from glideslope.pickled_values import why_refused
 
 FORMAT = b"glideslope checkpoint 1\n"
 DIGEST_LENGTH = 65  # 64 hexadecimal digits and the end of the line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -225,10 +225,20 @@ class RowSum(Problem):
         weights = self.column_weights()
         return scores if weights is None else scores * weights
 
+    def product(self, A: Tensor, X: Tensor) -> Tensor:
+        """A X for rows A of the data."""
+        return self.geometry.product(A, X)
+
+    def products(self, X: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """One pass over the data in blocks: which rows, the rows A on the device of X, and A X."""
+        for where, block in self.rows.blocks():
+            A = block.to(X.device)
+            yield where, A, self.product(A, X)
+
     def batch_scores(self, X: Tensor, index: Tensor | slice) -> tuple[Tensor, Tensor, Tensor]:
         """Rows A, products Y = A X and derivatives φ'(Y) of some terms."""
         A = self.rows.take(index).to(X.device)
-        Y = self.geometry.product(A, X)
+        Y = self.product(A, X)
         return A, Y, self.scores(Y, index)
 
     def batch_gradient(self, X: Tensor, index: Tensor | slice) -> Factored:
@@ -239,16 +249,14 @@ class RowSum(Problem):
     def value(self, X: Tensor) -> Tensor:
         """f(X) by one pass over the data."""
         total = torch.zeros((), dtype=torch.float64)
-        for where, A in self.rows.blocks():
-            total += self.loss(self.geometry.product(A.to(X.device), X), where).double().cpu()
+        for where, _, Y in self.products(X):
+            total += self.loss(Y, where).double().cpu()
         return total / self.n_terms
 
     def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """f(X) and its gradient by one pass over the data."""
         total, G = torch.zeros((), dtype=torch.float64), torch.zeros_like(X)
-        for where, block in self.rows.blocks():
-            A = block.to(X.device)
-            Y = self.geometry.product(A, X)
+        for where, A, Y in self.products(X):
             total += self.loss(Y, where).double().cpu()
             G.addmm_(A.mH, self.scores(Y, where))
         return total / self.n_terms, self.weigh(G.div_(self.n_terms))

@@ -61,8 +61,7 @@ class ICA(RowSum):
         if self.score != "adaptive":
             return False
         moments = torch.zeros((3, X.shape[1]), dtype=X.dtype, device=X.device)
-        for _, block in self.rows.blocks():
-            Y = self.geometry.product(block.to(X.device), X)
+        for _, _, Y in self.products(X):
             tanh = torch.tanh(Y)
             moments += torch.stack([Y.square().sum(0), (1 - tanh.square()).sum(0), (Y * tanh).sum(0)])
         square, slope, product = moments / self.n_terms

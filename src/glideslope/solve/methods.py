@@ -14,7 +14,7 @@ from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.retraction import retract
 from glideslope.formulas.step import penalty_step
 from glideslope.solve.geometry import InRows, Whole
-from glideslope.solve.resume import Resumable, State
+from glideslope.solve.checkpoint import Resumable, State
 
 METHODS = ("landing", "riemannian", "penalty")
 

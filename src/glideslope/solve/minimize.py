@@ -72,7 +72,7 @@ def minimize(
         batch_size: Terms per step; for "saga" and "svrg" the size of the slots. Default: min(N, 128).
         sampling: "iid", as the propositions ask, or "shuffle": all terms in a new order in every pass.
         attraction: λ of the landing field; as `normal_step` and `safeguard` for method="landing" with a step size.
-        safe_radius: ε of the safe region.
+        safe_radius: ε of the safe region, from which "landing" and "riemannian" may start.
         metric: "canonical", eq. (5), or "euclidean".
         normal_step: "landing", "newton-schulz" or "polar".
         safeguard: "lemma", eq. (14), "exact" or None.
@@ -116,7 +116,8 @@ def minimize(
         )
     ranks = ranks_of(problem, X0)
     X = first_iterate(problem, X0, seed) if ranks is None else first_rows(problem, ranks, X0, seed)
-    check_start(problem.geometry.distance(X), method, safe_radius)
+    if method != "penalty":
+        check_start(problem.geometry.distance(X), X, safe_radius)
     batch = checked_batch_size(batch_size, problem.n_terms, gradient)
     source = make_source(gradient, problem, batch_size=batch, sampling=sampling, seed=seed)
     steps_per_pass = 1 if gradient == "full" else source.n_slots
@@ -263,12 +264,11 @@ def first_iterate(problem: Problem, X0: Any, seed: int) -> Tensor:
     return X.to(problem.device) if problem.device is not None else X
 
 
-def check_start(far: float, method: str, safe_radius: float) -> None:
-    """Raise a ValueError for a start at a distance that the method cannot begin from."""
-    limit = {"landing": safe_radius, "riemannian": 1e-3, "penalty": float("inf")}[method]
-    if far > limit:
+def check_start(far: float, X: Tensor, safe_radius: float) -> None:
+    """Raise a ValueError for a start outside the safe region, by more than rounding."""
+    if far > safe_radius + 4 * torch.finfo(X.dtype).eps * X.shape[1] ** 0.5:
         raise ValueError(
-            f"X0 is at distance ‖X^H X - I‖ = {far:.2g}, beyond {limit:g}. "
+            f"X0 is at distance ‖X^H X - I‖ = {far:.2g}, beyond {safe_radius:g}. "
             "Pass gs.project(X0) for the nearest orthonormal matrix"
         )
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from glideslope.engine.gradient import Factored
 from glideslope.solve.geometry import InRows, Whole
-from glideslope.solve.resume import Resumable
+from glideslope.solve.checkpoint import Resumable
 from glideslope.solve.rows import Rows
 from glideslope.theory import Constants
 

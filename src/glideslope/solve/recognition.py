@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.gradient import dense
+from glideslope.files import sha256
 from glideslope.solve.geometry import InRows, gaussian_rows
 from glideslope.solve.problem import FiniteSum, Problem, RowSum
 from glideslope.solve.sources import on
@@ -26,7 +26,7 @@ def start_in_words(X: Tensor, given: bool) -> str:
     """A random start, which the seed determines, or the digest of this rank's rows of the one given."""
     if not given:
         return "random, by the seed"
-    return "SHA-256 " + hashlib.sha256(X.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
+    return "SHA-256 " + sha256([X.detach().cpu().contiguous().numpy().tobytes()])[:16]
 
 
 def fingerprint(problem: Problem, X: Tensor) -> dict[str, float]:

@@ -16,7 +16,7 @@ from glideslope.solve.history import Watch
 from glideslope.solve.interruption import CtrlC
 from glideslope.solve.methods import Method
 from glideslope.solve.recognition import fingerprint, refuse_another_problem
-from glideslope.solve.resume import State
+from glideslope.solve.checkpoint import State
 from glideslope.solve.search import Search
 from glideslope.solve.solution import Solution
 from glideslope.solve.sources import Full, Source

@@ -19,7 +19,7 @@ from glideslope.formulas.orthogonality import frobenius, subtract_identity_
 from glideslope.formulas.penalty import penalised_gradient, penalty
 from glideslope.solve.methods import retracted
 from glideslope.solve.problem import Problem
-from glideslope.solve.resume import Resumable, State, on_device
+from glideslope.solve.checkpoint import Resumable, State, on_device
 
 SUFFICIENT_DECREASE = 1e-4
 # Weight of the past in the reference value of Zhang and Hager: 0 is monotone, 1 the mean of all values.

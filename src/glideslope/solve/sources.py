@@ -12,7 +12,7 @@ from torch import Tensor
 
 from glideslope.engine.gradient import Factored, dense
 from glideslope.solve.problem import Problem, RowSum
-from glideslope.solve.resume import Resumable
+from glideslope.solve.checkpoint import Resumable
 from glideslope.variance.estimate import mean_of_memory_, update_mean_, variance_reduced
 
 SOURCES = ("full", "minibatch", "saga", "svrg")

@@ -113,6 +113,7 @@ def test_imports_go_down_or_stay_inside_their_layer():
         ("formulas/__init__.py", "from ..optim import LandingSGD"),
         ("theory.py", "from .optim import LandingSGD"),
         ("stiefel/points.py", "from glideslope import random_stiefel"),
+        ("variance/estimate.py", "from glideslope.optim import LandingSGD"),
         ("optim/landing.py", "import glideslope as gs"),
         ("solve/minimize.py", "import sklearn.decomposition"),
         ("cli/bench.py", "def later():\n    import matplotlib"),

@@ -1,4 +1,4 @@
-"""Optimizers with the interface of torch.optim whose constrained matrices stay orthonormal; the third layer."""
+"""Optimizers with the interface of torch.optim whose constrained matrices stay orthonormal."""
 
 from glideslope.optim.checkpoint import load_checkpoint, save_checkpoint
 from glideslope.optim.hook import attach_landing

@@ -1,4 +1,4 @@
-"""Files that are complete or absent, whenever a process dies: written under another name, synced, renamed; checksums."""
+"""Files that are complete or absent, whenever a process dies (written aside, synced, renamed), and their checksums."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 import torch
-from variance.sums import Sum, distances, saga_correct, svrg_correct
 from torch._subclasses.fake_tensor import FakeTensorMode
+from variance.sums import Sum, distances, saga_correct, svrg_correct
 
 import glideslope as gs
 from glideslope.variance import SAGA, SVRG

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from glideslope.files import sha256, special_kind, write_whole
+from glideslope.formulas.arguments import check_whole_number
 from glideslope.pickled_values import read_value
 
 FORMAT = b"glideslope checkpoint 1\n"
@@ -69,8 +70,8 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str], every: int | None, description: Mapping[str, Any]) -> None:
-        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
-            raise ValueError(f"every must be a whole number of steps >= 1; got {every!r}")
+        if every is not None:
+            check_whole_number("checkpoint_every", every, least=1)
         self.path, self.every, self.description = Path(path), every, dict(description)
         if not self.path.absolute().parent.is_dir():
             raise ValueError(f"checkpoint must be a file in a folder that exists; got {str(path)!r}")

@@ -13,7 +13,6 @@ from glideslope.engine.gradient import dense
 from glideslope.files import sha256
 from glideslope.solve.geometry import InRows, gaussian_rows
 from glideslope.solve.problem import FiniteSum, Problem, RowSum
-from glideslope.solve.sources import on
 
 # Terms of a sum that are evaluated: the cost must not grow with N.
 TERMS = 32
@@ -42,7 +41,7 @@ def fingerprint(problem: Problem, X: Tensor) -> dict[str, float]:
     held = geometry.held(geometry.rows if isinstance(geometry, InRows) else X.shape[0])
     away, along = (gaussian_rows(held, X.shape[1], SEED + i, X.dtype).to(X.device) for i in range(2))
     index = torch.randint(problem.n_terms, (TERMS,), generator=torch.Generator().manual_seed(SEED))
-    value, G = some_terms(problem, X + away * (MOVED / geometry.norm(away)), on(X, index))
+    value, G = some_terms(problem, X + away * (MOVED / geometry.norm(away)), index.to(X.device))
     return {
         "value": float(value),
         "gradient norm": geometry.norm(G),

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.gradient import Factored, dense
-from glideslope.solve.problem import Problem, RowSum
 from glideslope.solve.checkpoint import Resumable
+from glideslope.solve.problem import Problem, RowSum
 from glideslope.variance.estimate import mean_of_memory_, update_mean_, variance_reduced
 
 SOURCES = ("full", "minibatch", "saga", "svrg")
@@ -60,9 +60,10 @@ class Source(Resumable):
     def _next_slot(self) -> int:
         """The next slot of the sampling, of which many are drawn at a time."""
         if not len(self._drawn):
-            iid = self.sampling == "iid"
-            drawn = torch.randint(self.n_slots, (1024,), generator=self.generator) if iid else None
-            self._drawn = self._permutation(self.n_slots) if drawn is None else drawn
+            if self.sampling == "iid":
+                self._drawn = torch.randint(self.n_slots, (1024,), generator=self.generator)
+            else:
+                self._drawn = self._permutation(self.n_slots)
         slot, self._drawn = int(self._drawn[0]), self._drawn[1:]
         return slot
 
@@ -102,7 +103,7 @@ class Minibatch(Source):
         """The mean gradient of the next batch."""
         index = self._next_batch()
         self.terms_used += len(index)
-        return self.problem.batch_gradient(X, on(X, index))
+        return self.problem.batch_gradient(X, index.to(X.device))
 
 
 class SagaSource(Source):
@@ -122,7 +123,7 @@ class SagaSource(Source):
             for where, _, Y in problem.products(X):
                 self.memory[where] = problem.scores(Y, where)
         else:
-            self.memory = torch.stack([dense(problem.batch_gradient(X, on(X, index))) for index in self._slots])
+            self.memory = torch.stack([dense(problem.batch_gradient(X, index.to(X.device))) for index in self._slots])
         self.mean = torch.empty_like(X)
         self._recompute_mean()
 
@@ -157,7 +158,7 @@ class SagaSource(Source):
 
         Of terms φ(a_i X) it is the sum of their gradients, and the share is that of one term.
         """
-        problem, index = self.problem, on(X, self._slots[slot])
+        problem, index = self.problem, self._slots[slot].to(X.device)
         if isinstance(problem, RowSum):
             A, _, fresh = problem.batch_scores(X, index)
             change = A.mH @ (fresh - self.memory.index_select(0, index))
@@ -189,7 +190,7 @@ class SvrgSource(Source):
         if float(torch.rand((), generator=self.generator)) * self.n_slots < 1:
             self.start(X)
         slot = self._next_slot()
-        index = on(X, self._slots[slot])
+        index = self._slots[slot].to(X.device)
         self.terms_used += 2 * len(index)
         problem, share = self.problem, self._share(slot)
         if isinstance(problem, RowSum):
@@ -199,11 +200,6 @@ class SvrgSource(Source):
         else:
             change = dense(problem.batch_gradient(X, index)) - dense(problem.batch_gradient(self.anchor, index))
         return variance_reduced(self.anchor_gradient, change, weight=self.n_slots * share, out=change)
-
-
-def on(X: Tensor, index: Tensor) -> Tensor:
-    """An index on the device of X."""
-    return index if X.device.type == "cpu" else index.to(X.device)
 
 
 def make_source(kind: str, problem: Problem, **options: Any) -> Source:

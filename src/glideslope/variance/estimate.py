@@ -1,7 +1,7 @@
 """The arithmetic of SAGA and SVRG, section 3.3: the estimate of the gradient, and the mean of what SAGA remembers.
 
-f = Σ_j s_j f_j is a sum over slots, s_j the share of slot j of all terms. Everything here is the Euclidean gradient: the
-landing field is linear in it, so the field of the estimate is the paper's direction.
+f = Σ_j s_j f_j is a sum over slots, s_j the share of slot j of all terms. The gradients are Euclidean: the landing
+field is linear in them, so the field of the estimate is the paper's direction.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def mean_of_memory_(mean: Tensor, memory: Iterable[tuple[float, Tensor | Factors
 
     Args:
         mean: Overwritten.
-        memory: Pairs of s_j and Φ_j, of the same shape and possibly a narrower type; or the factors A, W of Φ_j = A^H W.
+        memory: Pairs of s_j and Φ_j, of the same shape and possibly a narrower type; or s_j and the factors A, W of
+            Φ_j = A^H W.
     """
     mean.zero_()
     for share, gradient in memory:

@@ -102,7 +102,7 @@ def digest_of(path: Path) -> str:
 
 
 def special_kind(path: Path) -> str | None:
-    """What is at a path if not a regular file, in words; None for a regular file or nothing."""
+    """The kind of a path that is not a regular file, in words; None for a regular file or nothing."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

@@ -7,8 +7,6 @@ from types import ModuleType
 from glideslope import formulas, theory
 from glideslope.engine import landing_step
 from glideslope.optim import (
-    SAGA,
-    SVRG,
     LandingAdam,
     LandingSGD,
     PenaltySGD,
@@ -27,6 +25,7 @@ from glideslope.stiefel import (
     random_stiefel,
     shard_placement,
 )
+from glideslope.variance import SAGA, SVRG
 
 __version__ = version("glideslope")
 

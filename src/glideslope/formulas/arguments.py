@@ -88,6 +88,16 @@ def check_radius(safe_radius: float) -> None:
         raise ValueError(f"safe_radius must be a number in the open interval (0, 1); got {safe_radius!r}")
 
 
+def check_whole_number(
+    name: str, number: Any, *, least: int, most: int | None = None, most_is: str | None = None
+) -> None:
+    """Raise a ValueError unless a number is an int from least to most; `most_is` says in the error what most is."""
+    is_int = isinstance(number, int) and not isinstance(number, bool)
+    if not is_int or number < least or (most is not None and number > most):
+        limits = f">= {least}" if most is None else f"from {least} to {most}" + (f", {most_is}" if most_is else "")
+        raise ValueError(f"{name} must be a whole number {limits}; got {number!r}")
+
+
 def check_option(name: str, value: object, accepted: tuple[object, ...]) -> None:
     """Raise a ValueError unless value is one of the accepted ones."""
     if value not in accepted:

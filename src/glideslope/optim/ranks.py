@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.stiefel.sharding import Groups, is_sharded, summed
+from glideslope.stiefel.sharding import Groups, is_sharded, meshes_of, summed
 
 # A fingerprint is so many digits of 6 bits: the sum of their squares over 4096 ranks is exact in float32.
 DIGITS = 16
@@ -43,11 +43,6 @@ def bundled(asked: dict[int, list[Tensor]], groups: Sequence[Groups]) -> dict[in
         for position in together:
             sums[position] = [next(flat) for _ in asked[position]]
     return {position: sums[position] for position in asked}
-
-
-def meshes_of(params: Iterable[Any]) -> list[Any]:
-    """The device meshes of the DTensors among parameters, each once, in order."""
-    return list(dict.fromkeys(param.device_mesh for param in params if is_sharded(param)))
 
 
 def check_agreement(who: str, named: Iterable[tuple[str, Any]], group: dict[str, Any]) -> None:

@@ -138,7 +138,7 @@ class Rows:
         return torch.from_numpy(rows)
 
     def blocks(self, numbers: int | None = None) -> Iterator[tuple[slice, Tensor]]:
-        """All rows in order, in blocks of so many numbers (a few megabytes unless said), each with its slice."""
+        """All rows in order, in blocks of about `numbers` numbers, each with its slice. Default: `BLOCK_NUMBERS`."""
         # The same on all ranks, which have to go through the blocks together.
         ranks = 1 if self.ranks is None else self.ranks.n_ranks
         step = max(1, (numbers or BLOCK_NUMBERS) * ranks // self.shape[1])

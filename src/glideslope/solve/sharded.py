@@ -67,7 +67,7 @@ class Together(Checkpoint):
 
     Args:
         path: What the names of the files begin with.
-        every: Steps between two checkpoints; 100 unless given, since the clocks of the ranks differ.
+        every: Steps between two checkpoints. Default: 100, since the clocks of the ranks differ.
         description: The arguments a run must share with the one it resumes.
         ranks: The ranks.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,6 +41,11 @@ def local_part(tensor: Tensor) -> Tensor:
     with torch.no_grad():
         part: Tensor = held.to_local() if is_sharded(tensor) else tensor
     return part
+
+
+def meshes_of(params: Iterable[Any]) -> list[Any]:
+    """The device meshes of the DTensors among parameters, each once, in order."""
+    return list(dict.fromkeys(param.device_mesh for param in params if is_sharded(param)))
 
 
 def meaning_of_shard(shape: Sequence[int], view: str, dim: int, ranks: int) -> str | None:

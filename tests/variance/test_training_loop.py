@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 import torch
-from optim.sums import Sum, distances, estimates, mean_over_slots, saga_correct, svrg_correct
+from variance.sums import Sum, distances, estimates, mean_over_slots, saga_correct, svrg_correct
 
 import glideslope as gs
-from glideslope.optim.variance import SAGA, SVRG
+from glideslope.variance import SAGA, SVRG
 
 TYPES = [torch.float64, torch.complex128]
 

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.optim.ranks import meshes_of
-from glideslope.stiefel.sharding import is_sharded, local_part, summed
+from glideslope.stiefel.sharding import is_sharded, local_part, meshes_of, summed
 
 logger = logging.getLogger("glideslope")
 State = dict[str, Any]
@@ -23,7 +22,7 @@ WARN_ABOVE_BYTES = 2**30
 
 
 class GradientMemory:
-    """What SAGA and SVRG share: `rows` remembered tensors per parameter, a wide mean, and what is said about both.
+    """Base of SAGA and SVRG: `rows` remembered tensors per parameter and a wide mean, allocated, checked and saved.
 
     A complex number is remembered as two real ones. The tensors are allocated when they are first needed.
     """
@@ -193,7 +192,7 @@ def is_integer(number: Any, *, least: int) -> bool:
 
 
 def numbers_of(tensor: Tensor) -> Tensor:
-    """What this rank has of a tensor as real numbers: of complex ones real and imaginary parts, the last dimension."""
+    """This rank's part of a tensor as real numbers: of complex ones real and imaginary parts, the last dimension."""
     detached = local_part(tensor.detach())
     return torch.view_as_real(detached.resolve_conj()) if tensor.is_complex() else detached
 

@@ -74,6 +74,14 @@ def test_a_tall_product_by_blocks_of_rows_is_the_product(p, rest, dtype, threads
     assert counter.calls == 1, "a block of rows would be too small"
 
 
+@pytest.mark.parametrize("threads", [2], indirect=True)
+def test_many_matrices_are_not_taken_for_the_rows_of_one(threads, generator):
+    X, Y = (random_matrix(4000, 30, 8, dtype=torch.float32, generator=generator) for _ in range(2))
+    assert X.numel() * 8 >= LEAST_WORK
+    assert len(X) // (2 * threads) >= max(LEAST_ROWS, ROWS_PER_COLUMN * 30)
+    torch.testing.assert_close(cross_product(X, Y, out=torch.empty(4000, 8, 8)), X.mT @ Y)
+
+
 def test_memory_is_made_once_per_shape_type_and_name():
     workspace, X = Workspace(), torch.zeros(3, 5, 2)
     first = workspace.memory("field", X, 5, 2)

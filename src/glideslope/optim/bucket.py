@@ -18,7 +18,7 @@ from torch import Tensor
 
 from glideslope.engine.products import Workspace
 from glideslope.formulas.arguments import HALF_TYPES
-from glideslope.stiefel.sharding import is_sharded
+from glideslope.ranks.dtensors import is_sharded, whole
 from glideslope.stiefel.views import as_matrices, flattened_shape, matrix_shape
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -216,9 +216,8 @@ def loaded_entries(param: Tensor, saved: State) -> State:
     if not half:
         tensors.pop("master", None)
     for name, value in tensors.items():
-        whole = value.full_tensor() if is_sharded(value) and not is_sharded(param) else value
-        entry = whole.to(param.device, copy=True)
-        tensors[name] = entry.to(compute_type) if whole.shape == param.shape else entry
+        entry = (value if is_sharded(param) else whole(value)).to(param.device, copy=True)
+        tensors[name] = entry.to(compute_type) if entry.shape == param.shape else entry
     return tensors
 
 

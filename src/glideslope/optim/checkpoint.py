@@ -22,7 +22,7 @@ from torch import nn
 
 from glideslope.files import digest_of, sync_folder, write_whole
 from glideslope.optim.gradient_memory import GradientMemory
-from glideslope.optim.ranks import agree, failing_together, gathered, rank_and_ranks
+from glideslope.ranks.agreement import agree, failing_together, gathered, rank_and_ranks
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +11,7 @@ from torch import Tensor
 from glideslope.engine.point import cross_of
 from glideslope.engine.production import take_step
 from glideslope.engine.rounding import zero_where_not_finite_
-from glideslope.engine.row_blocks import Summed, row_products, run_together, squared_norm, step_of_rows, tangent_rows
+from glideslope.engine.row_blocks import Summed, row_products, squared_norm, step_of_rows, tangent_rows
 from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
@@ -28,9 +26,9 @@ from glideslope.optim.estimate import (
     update_moments,
 )
 from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options, learning_rate
-from glideslope.optim.ranks import bundled, bundles
 from glideslope.optim.sharded import Sharded
 from glideslope.optim.torch_steps import adamw_step, sgd_step
+from glideslope.ranks.sums import run_in_bundles
 
 LandingOptions = ("attraction", "safe_radius", "metric", "normal_step", "safeguard")
 
@@ -113,13 +111,6 @@ class LandingOptimizer(StiefelOptimizer):
     @abstractmethod
     def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Estimate:
         """The gradient estimate and how to step along it."""
-
-
-def run_in_bundles(buckets: Sequence[Sharded], step_of: Callable[[Sharded, int], Summed[None]]) -> None:
-    """Run the steps of buckets, by bucket and position, with what they sum in as few all-reduces as memory allows."""
-    for positions in bundles([bucket.size for bucket in buckets]):
-        groups = [buckets[i].groups for i in positions]
-        run_together([step_of(buckets[i], i) for i in positions], partial(bundled, groups=groups))
 
 
 def count(bucket: Bucket, outcome: StepOutcome) -> None:

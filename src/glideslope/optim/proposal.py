@@ -14,10 +14,11 @@ from glideslope.formulas.field import without_normal_part
 from glideslope.formulas.orthogonality import per_matrix
 from glideslope.optim.base import Group
 from glideslope.optim.bucket import Bucket, Stack
-from glideslope.optim.landing import Estimate, LandingOptimizer, RowEstimate, rule_of, run_in_bundles
-from glideslope.optim.ranks import check_fingerprint
+from glideslope.optim.landing import Estimate, LandingOptimizer, RowEstimate, rule_of
 from glideslope.optim.sharded import Sharded
-from glideslope.stiefel.sharding import local_part
+from glideslope.ranks.agreement import check_fingerprint
+from glideslope.ranks.dtensors import local_part
+from glideslope.ranks.sums import run_in_bundles
 from glideslope.stiefel.views import as_matrices, copy_matrices_
 
 

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from glideslope.engine.products import Workspace
 from glideslope.formulas.arguments import HALF_TYPES
-from glideslope.formulas.orthogonality import frobenius, subtract_identity_
 from glideslope.optim.bucket import Bucket, State
-from glideslope.stiefel.sharding import Layout, all_matrices, is_sharded, local_part, sharded_gram
-from glideslope.stiefel.views import matrix_shape
+from glideslope.ranks.dtensors import is_sharded, local_part, placed, whole
+from glideslope.stiefel.sharding import Layout
 
 
 class Sharded(Bucket):
@@ -89,39 +88,16 @@ class Sharded(Bucket):
         if given is None:
             local = torch.zeros_like(self.layout.local(self.param.detach()), dtype=self.dtype)
             given = self.state[name] = self.layout.spread(local if start is None else local.copy_(start))
-        elif not is_sharded(given):
-            from torch.distributed.tensor import distribute_tensor
-
-            given = self.state[name] = distribute_tensor(
-                given.to(self.dtype), self.layout.mesh, self.layout.wanted, src_data_rank=None
-            )
-        elif tuple(given.placements) != self.layout.wanted or given.dtype != self.dtype:
-            moved = given.to(self.dtype).redistribute(self.layout.mesh, self.layout.wanted)
-            given = self.state[name] = moved
+        elif not is_sharded(given) or tuple(given.placements) != self.layout.wanted or given.dtype != self.dtype:
+            given = self.state[name] = placed(given.to(self.dtype), self.layout.mesh, self.layout.wanted)
         return local_part(given)
 
     def _local_numbers(self, name: str, given: Any) -> Tensor:
-        if is_sharded(given) == bool(self.layout.batch_dims):
-            return local_part(given)
-        whole = given.full_tensor() if is_sharded(given) else given
-        if self.layout.batch_dims:  # a state saved without shards
-            from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
-            dims = range(self.layout.mesh.ndim)
-            placements = [Shard(0) if dim in self.layout.batch_dims else Replicate() for dim in dims]
-            whole = distribute_tensor(whole, self.layout.mesh, placements, src_data_rank=None)
-        self.state[name] = whole
-        return self._local_numbers(name, whole)
-
-
-def sharded_distances(point: Tensor, view: str, *, spectral: bool = False) -> list[float]:
-    """‖X^H X - I‖ of every matrix of a DTensor, in float64; to be called on all ranks."""
-    layout, _, gram = sharded_gram(point, view)
-    shape = matrix_shape(tuple(point.shape), view)
-    Delta = subtract_identity_(gram)
-    norms = torch.linalg.eigvalsh(Delta).abs().amax(-1) if spectral else frobenius(Delta)
-    numbers: list[float] = all_matrices(layout, norms, shape[0] if len(shape) == 3 else 1).tolist()
-    return numbers
+        if is_sharded(given) != bool(self.layout.batch_dims):  # a state saved by another number of ranks
+            layout, given = self.layout, whole(given)
+            given = placed(given, layout.mesh, layout.placements_of_numbers) if layout.batch_dims else given
+            self.state[name] = given
+        return local_part(given)
 
 
 def warn_of_moves(who: str, params: list[tuple[str, Tensor]], group: dict[str, Any]) -> None:

@@ -13,8 +13,8 @@ from glideslope.engine.rule import StepRule
 from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.retraction import retract
 from glideslope.formulas.step import penalty_step
-from glideslope.solve.geometry import InRows, Whole
 from glideslope.solve.resume import Resumable, State
+from glideslope.stiefel.geometry import InRows, Whole
 
 METHODS = ("landing", "riemannian", "penalty")
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.gradient import Factored
-from glideslope.solve.geometry import InRows, Whole
 from glideslope.solve.resume import Resumable
 from glideslope.solve.rows import Rows
+from glideslope.stiefel.geometry import Whole
 from glideslope.theory import Constants
 
 
@@ -185,8 +185,7 @@ class RowSum(Problem):
             raise ValueError(f"the number of columns must be a whole number from 1 to {n}; got {n_columns!r}")
         self.n_terms = len(self.rows)
         self.shape = None if n_columns is None else (n, n_columns)
-        if self.rows.ranks is not None:
-            self.geometry = InRows(self.rows.ranks.groups, n)
+        self.geometry = self.rows.geometry
         self.dtype, self.device, self.from_numpy = self.rows.dtype, self.rows.device, self.rows.from_numpy
 
     def known_shape(self) -> tuple[int, int]:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.gradient import dense
-from glideslope.solve.geometry import InRows, gaussian_rows
 from glideslope.solve.problem import FiniteSum, Problem, RowSum
 from glideslope.solve.sources import on
+from glideslope.stiefel.geometry import InRows, gaussian_rows
 
 # Terms of a sum that are evaluated: the cost must not grow with N.
 TERMS = 32

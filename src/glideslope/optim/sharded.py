@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.products import Workspace
-from glideslope.formulas.arguments import HALF_TYPES
-from glideslope.optim.bucket import Bucket, State
+from glideslope.engine.rounding import zero_where_not_finite_
+from glideslope.engine.row_blocks import Summed, row_products, squared_norm, step_of_rows, tangent_rows
+from glideslope.engine.rule import StepOutcome
+from glideslope.formulas.arguments import HALF_TYPES, REAL_TYPE
+from glideslope.optim.bucket import Bucket, Estimate, Products, State
 from glideslope.ranks.dtensors import is_sharded, local_part, placed, whole
 from glideslope.stiefel.sharding import Layout
 
@@ -27,18 +30,14 @@ class Sharded(Bucket):
         self.memory = (param.dtype, param.stride())
         self.layout = Layout(param, view)
         self.groups = self.layout.groups
-        self.rows = self.layout.rows
         self.half = param.dtype in HALF_TYPES
         p = self.matrix_shape[-1]
         self.size = max(2 * p * p * self.count, self.layout.shape_of_part.numel())
         """Numbers it adds to a bundle of sums, or to the memory of a step, whichever is more."""
         self._point: Tensor | None = None
 
-    def begin(self) -> None:
-        """Before a step. Scratch is not kept: many parameters are in a step at once."""
-        self.workspace = Workspace()
-
     def points(self) -> Tensor:
+        self.workspace = Workspace()  # not kept after a step: many parameters are in one at once
         given = self.layout.local(self.param.detach())
         if self.half:
             master = self._local_entry("master", given.float())
@@ -52,8 +51,11 @@ class Sharded(Bucket):
         self._matrices = self.layout.matrices(given)
         return self._matrices
 
-    def gradients(self, given: list[Tensor]) -> Tensor:
-        return self.layout.matrices(self.layout.local(given[0]).to(self.dtype))
+    def matrices_of(self, tensors: list[Tensor]) -> Tensor:
+        return self.layout.matrices(self.layout.local(tensors[0]).to(self.dtype))
+
+    def tensors_of(self, matrices: Tensor) -> list[Tensor]:
+        return [self.layout.returned(self.layout.from_matrices(matrices).to(self.param.dtype))]
 
     def buffer(self, name: str) -> Tensor:
         return self.layout.matrices(self._local_entry(name, None))
@@ -69,7 +71,7 @@ class Sharded(Bucket):
 
     def write(self) -> None:
         assert self._point is not None
-        moved = self.layout.from_matrices(self._matrices, self._point)
+        moved = self.layout.from_matrices(self._matrices)
         if self.half:
             self._point.copy_(moved)
         local = local_part(self.param.detach())
@@ -77,10 +79,32 @@ class Sharded(Bucket):
             local.copy_(local_part(self.layout.returned(moved.to(local.dtype))))
         elif local.data_ptr() != moved.data_ptr() or local.dtype != moved.dtype:
             local.copy_(moved)
-        self._point = None
+        self._point, self.workspace = None, Workspace()
 
     def is_current(self) -> bool:
         return (self.param.dtype, self.param.stride()) == self.memory
+
+    def products(self, X: Tensor, D: Tensor, active: Tensor) -> Summed[Products]:
+        zero_where_not_finite_(D)  # a matrix that is not active is multiplied with zeros
+        gram, cross, inactive = yield [*row_products(X, D), active.logical_not().to(X.dtype)]
+        length = gram.diagonal(dim1=-2, dim2=-1).real.sum(-1).sqrt()
+        square = self.rule.has_square_form(*self.matrix_shape[-2:])
+        return Products(D, inactive.real == 0, cross, length, square, gram)
+
+    def tangent(self, X: Tensor, G: Tensor, active: Tensor) -> Summed[tuple[Tensor, Tensor]]:
+        tangent, inactive = yield from tangent_rows(X, G, active.logical_not().to(G.dtype))
+        return tangent, inactive.real == 0
+
+    def tangent_and_norm(self, X: Tensor, G: Tensor, active: Tensor) -> Summed[tuple[Tensor, Tensor, Tensor]]:
+        tangent, active = yield from self.tangent(X, G, active)
+        (square,) = yield [squared_norm(tangent)]
+        return tangent, active, square.sqrt().to(REAL_TYPE[G.dtype])
+
+    def step(self, X: Tensor, estimate: Estimate) -> Summed[StepOutcome]:
+        G, step_size, active, known = estimate
+        products = None if known is None or known.gram is None else (known.gram, known.cross)
+        rows = self.matrix_shape[-2]
+        return step_of_rows(X, G, step_size, self.rule, rows=rows, out=X, active=active, products=products)
 
     def _local_entry(self, name: str, start: Tensor | None) -> Tensor:
         """This rank's part of a state entry with the parameter's shape, which is made or moved where it must be."""

@@ -68,7 +68,7 @@ class Layout:
         self.mesh, self.given = given.device_mesh, tuple(given.placements)
         self.shape, self.stride, self.view = tuple(given.shape), tuple(given.stride()), view
         *_, rows, columns = flattened_shape(self.shape, view)
-        self.is_wide, self.rows = rows < columns, max(rows, columns)
+        self.is_wide = rows < columns
         rows_dim = dimension_of_rows(self.shape, view)
         self.wanted: tuple[Placement, ...] = ()
         self.row_dims: list[int] = []
@@ -90,6 +90,7 @@ class Layout:
             if meaning is not None:
                 (self.row_dims if meaning == "rows" else self.batch_dims).append(mesh_dim)
         self.moves = self.wanted != self.given
+        self.local_shape: tuple[int, ...] = ()
 
     @property
     def shape_of_part(self) -> torch.Size:
@@ -117,7 +118,7 @@ class Layout:
     def matrices(self, local: Tensor) -> Tensor:
         """A local part as tall (matrices, rows, p) or (rows, p): in its own memory where that is contiguous."""
         kind, blocks = parse(self.view)
-        shape: tuple[int, ...] = tuple(local.shape)
+        self.local_shape = shape = tuple(local.shape)
         if kind == "matrix":
             flat = shape if len(shape) == 2 else (math.prod(shape[:-2]), *shape[-2:])
         else:
@@ -126,9 +127,9 @@ class Layout:
         matrices = local.reshape(flat)
         return matrices.mT if self.is_wide else matrices
 
-    def from_matrices(self, matrices: Tensor, like: Tensor) -> Tensor:
-        """The inverse of `matrices`, in the shape of a local part."""
-        return (matrices.mT if self.is_wide else matrices).reshape(like.shape)
+    def from_matrices(self, matrices: Tensor) -> Tensor:
+        """The inverse of `matrices`: the local parts of a parameter have one shape."""
+        return (matrices.mT if self.is_wide else matrices).reshape(self.local_shape)
 
     def spread(self, local: Tensor) -> Tensor:
         """A local part as a DTensor placed as a step wants it."""
@@ -186,8 +187,7 @@ def project_sharded_(parameter: Tensor, view: str) -> None:
     shape = matrix_shape(given.shape, view)
     far = all_matrices(layout, frobenius(subtract_identity_(gram.clone())), shape[0] if len(shape) == 3 else 1)
     if bool((far <= 0.5).all()):
-        held = layout.local(given)
-        moved = layout.from_matrices(X @ inverse_square_root(gram), held).to(given.dtype)
+        moved = layout.from_matrices(X @ inverse_square_root(gram)).to(given.dtype)
         local_part(given).copy_(local_part(layout.returned(moved)))
     else:
         gathered = whole(given)

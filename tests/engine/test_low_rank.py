@@ -9,8 +9,8 @@ from glideslope.engine.gradient import Factored
 from glideslope.engine.low_rank import STEPS_BETWEEN_GRAMS, TrackedLanding, pays
 from glideslope.engine.production import take_step
 from glideslope.engine.rule import StepRule
-from glideslope.solve.geometry import Whole
 from glideslope.solve.methods import LandingMethod
+from glideslope.stiefel.geometry import Whole
 
 N, P, B = 60, 12, 5
 

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.engine.rounding import zero_where_not_finite_
+from glideslope.engine.rounding import overflow_free_norm, zero_where_not_finite_
 from glideslope.formulas.arguments import METRICS, check_option, check_radius
 from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.orthogonality import frobenius, per_matrix
 from glideslope.formulas.retraction import RETRACTIONS, retract
 from glideslope.optim.base import Group, StiefelOptimizer
-from glideslope.optim.bucket import Bucket
+from glideslope.optim.bucket import Bucket, Products
 from glideslope.optim.estimate import Momentum, keep_tangent_momentum, momentum_direction
 from glideslope.optim.options import check_learning_rate, check_sgd_options, learning_rate
 from glideslope.optim.torch_steps import sgd_step
@@ -85,7 +85,8 @@ class RiemannianSGD(StiefelOptimizer):
         momentum = Momentum.of(group)
         estimate, active = momentum_direction(bucket, G, momentum)
         if momentum.momentum:
-            keep_tangent_momentum(bucket, X, estimate, X.mH @ estimate, active, momentum)
+            products = Products(estimate, active, X.mH @ estimate, overflow_free_norm(X))
+            keep_tangent_momentum(bucket, X, products, momentum)
         Z = riemannian_gradient(X, estimate, metric=group["metric"]) * -learning_rate(group)
         if group["retraction"] in ("cayley", "exponential"):
             length = frobenius(Z)

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from glideslope.formulas.penalty import penalised_gradient, penalty
 from glideslope.solve.checkpoint import Resumable, State
-from glideslope.solve.geometry import scaled_norm
 from glideslope.solve.problem import Problem
 from glideslope.solve.solution import History, Record, Solution
 from glideslope.solve.sources import Minibatch, Source
+from glideslope.stiefel.geometry import scaled_norm
 
 ADVICE = {
     "converged": "Gradient norm, relative to ‖∇f(X0)‖, and distance are within the tolerance.",

@@ -13,7 +13,7 @@ from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.retraction import retract
 from glideslope.formulas.step import penalty_step
 from glideslope.solve.checkpoint import Resumable, State
-from glideslope.solve.geometry import InRows, Whole
+from glideslope.stiefel.geometry import InRows, Whole
 
 METHODS = ("landing", "riemannian", "penalty")
 

@@ -13,15 +13,15 @@ from torch import Tensor
 from glideslope.engine.rule import StepRule
 from glideslope.formulas.arguments import METRICS, REAL_TYPE, check_option, check_positive, check_whole_number
 from glideslope.formulas.retraction import RETRACTIONS
+from glideslope.ranks.columns import ColumnRanks
 from glideslope.solve.checkpoint import Checkpoint
 from glideslope.solve.history import Watch
 from glideslope.solve.methods import METHODS, make_method
 from glideslope.solve.problem import Problem, as_problem
 from glideslope.solve.recognition import start_in_words
-from glideslope.solve.rows import ColumnRanks
 from glideslope.solve.run import Run
 from glideslope.solve.search import Search
-from glideslope.solve.sharded import Together, check_arguments, first_rows, ranks_of, spread_rows
+from glideslope.solve.sharded import Together, check_arguments, first_rows, ranks_of
 from glideslope.solve.solution import Record, Solution
 from glideslope.solve.sources import SAMPLING, SOURCES, make_source
 from glideslope.solve.step_sizes import StepSize, step_size_of
@@ -189,7 +189,7 @@ def minimize(
         mover = make_method(method, X, rule, problem.geometry, retraction, penalty_weight)
         solution = run.iterate(mover, step_size_at)
     if ranks is not None:
-        solution.X = spread_rows(solution.X, ranks)
+        solution.X = ranks.spread(solution.X, (ranks.n_columns, solution.X.shape[1]))
     if problem.from_numpy or isinstance(X0, np.ndarray):
         solution.X = solution.X.cpu().numpy()
     return solution

@@ -13,8 +13,8 @@ from torch import Tensor
 from glideslope.engine.gradient import Factored
 from glideslope.formulas.arguments import check_whole_number
 from glideslope.solve.checkpoint import Resumable
-from glideslope.solve.geometry import InRows, Whole
 from glideslope.solve.rows import Rows
+from glideslope.stiefel.geometry import Whole
 from glideslope.theory import Constants
 
 
@@ -183,8 +183,7 @@ class RowSum(Problem):
             check_whole_number("the number of columns", n_columns, least=1, most=n)
         self.n_terms = len(self.rows)
         self.shape = None if n_columns is None else (n, n_columns)
-        if self.rows.ranks is not None:
-            self.geometry = InRows(self.rows.ranks.groups, n)
+        self.geometry = self.rows.geometry
         self.dtype, self.device, self.from_numpy = self.rows.dtype, self.rows.device, self.rows.from_numpy
 
     def known_shape(self) -> tuple[int, int]:

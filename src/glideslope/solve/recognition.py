@@ -11,8 +11,8 @@ from torch import Tensor
 
 from glideslope.engine.gradient import dense
 from glideslope.files import sha256
-from glideslope.solve.geometry import InRows, gaussian_rows
 from glideslope.solve.problem import FiniteSum, Problem, RowSum
+from glideslope.stiefel.geometry import InRows, gaussian_rows
 
 # Terms of a sum that are evaluated: the cost must not grow with N.
 TERMS = 32

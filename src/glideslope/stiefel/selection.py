@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
+from glideslope.ranks.sums import is_finite
 from glideslope.stiefel.marks import Place, matching, places, qualified
-from glideslope.stiefel.sharding import is_finite
 from glideslope.stiefel.views import default_view, matrix_shape
 
 Predicate: TypeAlias = Callable[[str, nn.Parameter, nn.Module], "bool | str"]

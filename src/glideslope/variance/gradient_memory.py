@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.stiefel.sharding import is_sharded, local_part, meshes_of, summed
+from glideslope.ranks.dtensors import from_parts, is_sharded, local_part, meshes_of
+from glideslope.ranks.sums import summed
 
 logger = logging.getLogger("glideslope")
 State = dict[str, Any]
@@ -216,12 +217,8 @@ def spread(part: Tensor, param: Any, shift: int) -> Tensor:
     """A part of this rank as a DTensor placed like the parameter, with `shift` dimensions more in front."""
     if not is_sharded(param):
         return part
-    from torch.distributed.tensor import DTensor
-
-    shape = torch.Size((*part.shape[:shift], *param.shape, *(2,) * param.is_complex()))
-    stride = torch.empty(shape, device="meta").stride()
-    placements = placements_of(param, shift)
-    return DTensor.from_local(part, param.device_mesh, placements, run_check=False, shape=shape, stride=stride)
+    shape = (*part.shape[:shift], *param.shape, *(2,) * param.is_complex())
+    return from_parts(part, param.device_mesh, placements_of(param, shift), shape)
 
 
 def part_of(tensor: Any, param: Any, shift: int) -> Tensor:

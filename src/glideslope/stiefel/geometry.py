@@ -17,8 +17,9 @@ from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.merit import merit, merit_of
 from glideslope.formulas.normal import inverse_square_root
 from glideslope.formulas.orthogonality import distance, frobenius, subtract_identity_
+from glideslope.ranks.dtensors import Groups
+from glideslope.ranks.sums import summed
 from glideslope.stiefel.points import project
-from glideslope.stiefel.sharding import Groups, summed
 
 Result = TypeVar("Result")
 

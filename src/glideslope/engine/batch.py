@@ -41,11 +41,11 @@ def step_of_batch(
     common = common_bound(X, at, rule, step_size, active)
     F = norms = None
     if common is not None:
-        F = scaled_field(X, G, at, Weights(None, rule.attraction / natural, None), rule, workspace)
+        F = scaled_field(X, G, at, Weights(None, common.attraction / natural, None), rule, workspace)
         if common.moving is not None:
             F.masked_fill_(per_matrix(common.moving.logical_not()), 0)
         norms = frobenius(F)
-        if common.admits(norms.amax().item() * natural, rule):
+        if common.admits(norms.amax().item() * natural):
             along = X.new_full((), common.step_size * natural)
             skipped = False if common.moving is None else common.moving.logical_not()
             return StepOutcome(_move(X, F, along, out, lands=True), at.distance, False, False, skipped)

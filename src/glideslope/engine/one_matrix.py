@@ -57,8 +57,8 @@ def step_on_host(
     if not isinstance(prepared, HostStep) or prepared.key != key:
         if (rule.lands and rule.safeguard == "exact") or (rule.safeguard is None and not rule.lands):
             return None
-        if not 2 * rule.attraction < torch.finfo(X.dtype).max:  # a number that X's type does not have
-            return None
+        if not isinstance(rule.attraction, str) and not 2 * rule.attraction < torch.finfo(X.dtype).max:
+            return None  # a number that X's type does not have
         prepared = workspace.prepared = HostStep(X, rule, square)
     if active is not None and not active:
         return None

@@ -1,9 +1,8 @@
 """One landing step: field, safeguard and normal part in the fewest products and passes over n x p memory.
 
 The field is computed divided by a scale σ and the step size multiplied by it, so that no gradient overflows.
-Matrices outside the safe region, or whose gradient is not finite, are told apart by masks on per-matrix numbers:
-there is no host synchronisation and no branch on data. One matrix on the CPU is already on the host: there the
-numbers are Python floats, which saves a hundred operations on tensors of one entry, in all cases but those two.
+Masks on per-matrix numbers handle matrices outside the safe region and gradients that are not finite, so there is no
+host synchronisation and no branch on data. `one_matrix` serves a single matrix on the CPU in all cases but those two.
 """
 
 from __future__ import annotations

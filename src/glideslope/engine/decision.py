@@ -24,12 +24,12 @@ LARGEST_SIZE = 1e15
 
 
 class Plan(NamedTuple):
-    """What is known before the field: its scale σ, what the gradient is multiplied with, and the bounds of the step."""
+    """Numbers known before the field: its scale σ, the factor of the gradient, drift and attraction."""
 
     scale: Number
     """σ: the field is computed divided by it, so that no gradient overflows."""
     share: Number
-    """What the gradient is multiplied with: 1/σ, less where its drift is not affordable."""
+    """Factor of the gradient: 1/σ, less where its drift is not affordable."""
     drift: Number
     """Bound of ‖sym(X^H T)‖ for the computed, scaled tangent part."""
     attraction: Number

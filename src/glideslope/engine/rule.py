@@ -97,7 +97,7 @@ class StepRule:
 
 
 class StepOutcome(NamedTuple):
-    """What one step did to each matrix; Python bools where that is the same for all, on the host."""
+    """The new iterates and what happened to each matrix; Python bools where it is the same for all, on the host."""
 
     X: Tensor
     """The new iterates."""

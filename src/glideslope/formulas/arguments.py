@@ -1,4 +1,4 @@
-"""What the formulas accept: argument checks with readable errors, and half precision computed in float32."""
+"""Checks of arguments with readable errors, and half precision computed in float32."""
 
 from __future__ import annotations
 

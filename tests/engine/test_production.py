@@ -37,6 +37,43 @@ def test_a_landing_step_is_the_plain_formula_with_the_safeguard_of_equation_14(
     torch.testing.assert_close(ours, plain, **tolerance(dtype))
 
 
+@every_pair(metric=METRICS, dtype=TYPES, shape=SHAPES, step_size=[0.02, 5.0])
+def test_the_automatic_attraction_is_the_one_whose_cap_is_the_step_size(shape, dtype, metric, step_size, generator):
+    X, G = start(shape, dtype, generator)
+    plain = literal.landing_step(X, G, step_size, 1 / (2 * step_size), 0.5, metric)
+    ours = gs.landing_step(X, G, step_size=step_size, attraction="auto", metric=metric)
+    torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)  # it is smaller by a millionth
+    specified = gs.formulas.landing_step(X, G, step_size=step_size, attraction="auto", metric=metric)
+    torch.testing.assert_close(ours, specified, **tolerance(dtype))
+
+
+@pytest.mark.parametrize("shape", [(9, 4), (4, 4), (3, 9, 4)])
+def test_with_the_automatic_attraction_the_distance_is_the_square_of_the_step_whatever_it_was(shape, generator):
+    """Δ⁺ = η² T^H T - ¾ Δ² + ...: nothing of first order in Δ is left. A constant λ keeps 1 - 2 η λ of Δ."""
+    X, G = start(shape, torch.float64, generator, distance=1e-3)
+    for step_size in (1e-4, 1e-2):
+        for given in (step_size, torch.full(shape[:-2], step_size, dtype=torch.float64)):
+            outcome = gs.landing_step(X, G, step_size=given, attraction="auto")
+            T = gs.formulas.riemannian_gradient(X, G)
+            expected = step_size**2 * literal.norm(T.mH @ T)
+            assert (exact_distance(outcome) <= expected + 3e-6).all()
+    constant = gs.landing_step(X, G, step_size=1e-4, attraction=1.0)
+    assert (exact_distance(constant) > 9e-4).all()
+
+
+@pytest.mark.parametrize("shape", [(9, 4), (4, 4), (3, 9, 4)])
+@pytest.mark.parametrize("step_size", [0.0, 1e-300, 1e-30, 1e-13, 1.0, 1e39])
+def test_the_automatic_attraction_takes_any_step_size(shape, step_size, generator):
+    """A step of zero moves nothing; a whole step does not count as shortened by rounding of its own cap."""
+    X, G = start(shape, torch.float32, generator, distance=0.1)
+    G = G / 100
+    for given in (step_size, torch.tensor(step_size)):
+        outcome = take_step(X.clone(), G, given, StepRule(attraction="auto"))
+        assert (exact_distance(outcome.X) <= 0.5 * (1 + 1e-6)).all()
+        assert torch.as_tensor(outcome.shortened).any() == (step_size > 1)
+        assert torch.equal(outcome.X, X) == (step_size < 1e-20)
+
+
 @every_pair(metric=METRICS, dtype=TYPES, shape=SHAPES)
 def test_without_a_safeguard_the_step_is_the_plain_formula(shape, dtype, metric, generator):
     X, G = start(shape, dtype, generator)

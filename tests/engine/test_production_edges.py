@@ -128,8 +128,8 @@ def test_the_drift_is_charged_by_the_precision_of_the_products(dtype, device, pr
 
 
 def test_the_euclidean_field_is_charged_for_twice_the_drift():
-    """On X = G = 1 the field is zero and the drift alone limits the step, to half of what it is when canonical."""
-    X = torch.ones(1, 1)
+    """With G = X the field is zero and the drift alone limits the step, to half of what it is when canonical."""
+    X = torch.eye(2, 1)
     longest = 0.45 / drift_rate(X)
     for metric, shortened in (("canonical", False), ("euclidean", True)):
         outcome = take_step(X, X, longest / 2, StepRule(metric=metric, normal_step="newton-schulz"))

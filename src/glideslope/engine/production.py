@@ -19,7 +19,7 @@ def landing_step(
     G: Tensor,
     *,
     step_size: float | Tensor,
-    attraction: float = 1.0,
+    attraction: float | str = 1.0,
     safe_radius: float = 0.5,
     metric: str = "canonical",
     normal_step: str = "landing",
@@ -36,7 +36,8 @@ def landing_step(
         X: Iterate, shape (*batch, n, p) with n >= p.
         G: Euclidean gradient at X or any estimate of it, same shape.
         step_size: η >= 0, a number or a tensor that broadcasts to (*batch), whose negative values count as 0.
-        attraction: Weight λ > 0 of the pull towards the manifold (for normal_step="landing").
+        attraction: Weight λ > 0 of the pull towards the manifold (for normal_step="landing"). "auto" is 1/(2η): then
+            every whole step contains one Newton-Schulz step, whatever η.
         safe_radius: ε in (0, 1).
         metric: "canonical", eq. (5), or "euclidean".
         normal_step: "landing": F = T + λ X (X^H X - I), four products (three if n = p). "newton-schulz": a step
@@ -83,7 +84,7 @@ def take_step(
         active: Which matrices may move, one bool each; the others count as skipped. Default: all.
         cross: X^H G, or G X^H where the rule has a square form, if the caller knows it.
     """
-    workspace = workspace or Workspace()
+    workspace, rule = workspace or Workspace(), rule.for_shape(*X.shape[-2:])
     if X.ndim == 2 and is_on_host(X):
         outcome = step_on_host(X, G, step_size, rule, out, workspace, active, cross)
         if outcome is not None:

@@ -1,4 +1,4 @@
-"""What the formulas accept: argument checks with readable errors, and half precision computed in float32."""
+"""Checks of arguments with readable errors, and half precision computed in float32."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ REAL_TYPE = {
 METRICS = ("canonical", "euclidean")
 NORMAL_STEPS = ("landing", "newton-schulz", "polar")
 SAFEGUARDS = ("lemma", "exact", None)
+AUTOMATIC = "auto"
 
 
 def check_matrices(**tensors: Tensor) -> None:
@@ -53,13 +54,24 @@ def check_matrices(**tensors: Tensor) -> None:
             )
 
 
-def check_positive(**numbers: float) -> None:
-    """Raise a ValueError unless every number is finite and > 0."""
+def check_positive(**numbers: float | Tensor) -> None:
+    """Raise a ValueError unless every number is finite and > 0. Values of tensors are not read."""
     for name, number in numbers.items():
+        if isinstance(number, Tensor):
+            continue
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise ValueError(f"{name} must be a number > 0; got {number!r}")
         if not (number > 0 and math.isfinite(number)):
             raise ValueError(f"{name} must be finite and > 0; got {number!r}")
+
+
+def check_attraction(attraction: float | str) -> None:
+    """Raise a ValueError unless attraction is "auto", or finite and > 0."""
+    if isinstance(attraction, (str, Tensor)):
+        if not isinstance(attraction, str) or attraction != AUTOMATIC:
+            raise ValueError(f"attraction must be a number > 0 or {AUTOMATIC!r}; got {attraction!r}")
+    else:
+        check_positive(attraction=attraction)
 
 
 def check_step_size(step_size: float | Tensor, batch: torch.Size) -> None:

@@ -133,7 +133,7 @@ class InRows(Whole):
 
     def tangent(self, X: Tensor, G: Tensor, metric: str) -> Tensor:
         """This rank's rows of the Riemannian gradient."""
-        return self.run(riemannian_rows(X, G, metric))
+        return self.run(riemannian_rows(X, G, metric, rows=self.rows))
 
     def norm(self, M: Tensor) -> float:
         """‖M‖_F, from the norms of all ranks: their squares might overflow."""

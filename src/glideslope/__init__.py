@@ -5,7 +5,7 @@ from importlib.metadata import version
 from types import ModuleType
 
 from glideslope import formulas, theory
-from glideslope.engine import landing_step
+from glideslope.engine import PAPER_OPTIONS, landing_step
 from glideslope.optim import (
     LandingAdam,
     LandingSGD,
@@ -30,6 +30,7 @@ from glideslope.variance import SAGA, SVRG
 __version__ = version("glideslope")
 
 __all__ = [
+    "PAPER_OPTIONS",
     "SAGA",
     "SVRG",
     "LandingAdam",

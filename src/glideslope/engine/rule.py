@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -21,15 +21,24 @@ from glideslope.formulas.normal import newton_schulz_radius, newton_schulz_reach
 # Columns of X may be shorter than 1 by this radius. Up to 0.9 the polar factor was exact to ten roundings, float32 and
 # float64; from 0.97 on it loses digits.
 LARGEST_POLAR_RADIUS = 0.9
+# The options of the paper's runs, for `LandingSGD(..., **gs.PAPER_OPTIONS)` and whatever else takes a step. The
+# defaults below, which every signature repeats, are those that won in benchmarks/defaults.
+PAPER_OPTIONS: dict[str, Any] = {
+    "attraction": 1.0,
+    "safe_radius": 0.5,
+    "metric": "canonical",
+    "normal_step": "landing",
+    "safeguard": "lemma",
+}
 
 
 @dataclass(frozen=True)
 class StepRule:
     """The options of a landing step, checked once."""
 
-    attraction: float | str = 1.0
+    attraction: float | str = "auto"
     safe_radius: float = 0.5
-    metric: str = "canonical"
+    metric: str = "euclidean"
     normal_step: str = "landing"
     safeguard: str | None = "lemma"
 

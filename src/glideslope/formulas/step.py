@@ -29,9 +29,9 @@ def landing_step(
     G: Tensor,
     *,
     step_size: float | Tensor,
-    attraction: float | str = 1.0,
+    attraction: float | str = "auto",
     safe_radius: float = 0.5,
-    metric: str = "canonical",
+    metric: str = "euclidean",
     normal_step: str = "landing",
     safeguard: str | None = "lemma",
 ) -> Tensor:
@@ -46,7 +46,7 @@ def landing_step(
         step_size: η >= 0, a number or one per matrix.
         attraction: Weight λ > 0 of the pull towards the manifold, for normal_step="landing"; "auto" is 1/(2η).
         safe_radius: ε in (0, 1).
-        metric: "canonical" or "euclidean".
+        metric: "euclidean", or "canonical", eq. (5).
         normal_step: "landing": along F = T + λ X (X^H X - I). "newton-schulz": along T, then a Newton-Schulz step.
             "polar": along T, then the polar factor.
         safeguard: "lemma", "exact" or None.
@@ -92,7 +92,7 @@ def newton_schulz_step(X: Tensor) -> Tensor:
 
 
 def riemannian_step(
-    X: Tensor, G: Tensor, *, step_size: float, metric: str = "canonical", retraction: str = "qr"
+    X: Tensor, G: Tensor, *, step_size: float, metric: str = "euclidean", retraction: str = "qr"
 ) -> Tensor:
     """One step R(X, -η grad f(X)), eqs. (3) and (9), shape (*batch, n, p).
 
@@ -100,7 +100,7 @@ def riemannian_step(
         X: Orthonormal matrices, shape (*batch, n, p) with n >= p.
         G: Euclidean gradient at X or an estimate of it, same shape.
         step_size: η >= 0.
-        metric: "canonical" or "euclidean".
+        metric: "euclidean", or "canonical", eq. (5).
         retraction: "qr", "polar", "cayley" or "exponential".
     """
     return retract(X, -step_size * riemannian_gradient(X, G, metric=metric), kind=retraction)

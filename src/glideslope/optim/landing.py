@@ -111,12 +111,14 @@ class LandingSGD(LandingOptimizer):
         dampening: Dampening of the momentum.
         weight_decay: L2 penalty of the free parameters.
         nesterov: Nesterov's momentum.
-        attraction: Weight λ > 0 of the pull towards the manifold.
+        attraction: Weight λ > 0 of the pull towards the manifold. "auto" is 1/(2 lr): every whole step contains one
+            Newton-Schulz step, so the distance shrinks with lr² and a schedule that ends near zero ends orthonormal.
         safe_radius: Radius ε in (0, 1) of the safe region ‖X^H X - I‖ <= ε: Frobenius norm for the paper's step,
             spectral norm for "newton-schulz", "polar" and "exact"; at most 0.9 for "polar".
         safeguard: "lemma", "exact" or None.
-        metric: "canonical" or "euclidean".
-        normal_step: "landing", "newton-schulz" or "polar".
+        metric: "euclidean", or "canonical", the paper's, half as long outside of span(X).
+        normal_step: "landing", the paper's, with the fewest products; "newton-schulz" or "polar" end every step on the
+            manifold, up to O(lr⁴) or exactly.
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
     """
@@ -130,10 +132,10 @@ class LandingSGD(LandingOptimizer):
         weight_decay: float = 0,
         nesterov: bool = False,
         *,
-        attraction: float = 1.0,
+        attraction: float | str = "auto",
         safe_radius: float = 0.5,
         safeguard: str | None = "lemma",
-        metric: str = "canonical",
+        metric: str = "euclidean",
         normal_step: str = "landing",
         maximize: bool = False,
         foreach: bool | None = None,
@@ -181,8 +183,7 @@ class LandingAdam(LandingOptimizer):
 
     The moments are of the gradient without its normal part, G - X sym(X^H G). The direction M / √v has entries of
     size one, so lr means what it means for Adam: a column turns by about lr √n a step in the Euclidean metric, half
-    of that in the canonical one; the attraction acts in the same units, λ lr √n. Free parameters
-    (orthogonal=False) follow torch.optim.AdamW.
+    of that in the canonical one. Free parameters (orthogonal=False) follow torch.optim.AdamW.
 
     Args:
         params: Parameters, named parameters or groups; tensors of 2 dimensions are matrices, of 3 batches of them.
@@ -190,12 +191,13 @@ class LandingAdam(LandingOptimizer):
         betas: Decay of the first and second moment.
         eps: Added to the root of the second moment.
         weight_decay: Decoupled weight decay of the free parameters; no effect on a constrained matrix.
-        attraction: Weight λ > 0 of the pull towards the manifold.
+        attraction: For normal_step="landing", as in LandingSGD.
         safe_radius: Radius ε in (0, 1) of the safe region ‖X^H X - I‖ <= ε: Frobenius norm for the paper's step,
             spectral norm for "newton-schulz", "polar" and "exact"; at most 0.9 for "polar".
         safeguard: "lemma", "exact" or None.
-        metric: "canonical" or "euclidean".
-        normal_step: "landing", "newton-schulz" or "polar".
+        metric: "euclidean", or "canonical", the paper's, half as long outside of span(X).
+        normal_step: "newton-schulz", "polar" or "landing". Adam's steps are long in all directions at once: the
+            Frobenius ball of "landing" would shorten those of large matrices.
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
     """
@@ -208,11 +210,11 @@ class LandingAdam(LandingOptimizer):
         eps: float = 1e-8,
         weight_decay: float = 0,
         *,
-        attraction: float = 1.0,
+        attraction: float | str = "auto",
         safe_radius: float = 0.5,
         safeguard: str | None = "lemma",
-        metric: str = "canonical",
-        normal_step: str = "landing",
+        metric: str = "euclidean",
+        normal_step: str = "newton-schulz",
         maximize: bool = False,
         foreach: bool | None = None,
     ) -> None:

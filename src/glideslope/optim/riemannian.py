@@ -35,7 +35,7 @@ class RiemannianSGD(StiefelOptimizer):
         weight_decay: L2 penalty of the free parameters; no effect on a constrained matrix.
         nesterov: Nesterov's momentum.
         retraction: "qr", "polar", "cayley" or "exponential".
-        metric: "canonical" or "euclidean".
+        metric: "euclidean", or "canonical", eq. (5).
         safe_radius: How far from orthonormal a matrix may start; the first steps mend it.
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
@@ -51,7 +51,7 @@ class RiemannianSGD(StiefelOptimizer):
         nesterov: bool = False,
         *,
         retraction: str = "qr",
-        metric: str = "canonical",
+        metric: str = "euclidean",
         safe_radius: float = 0.5,
         maximize: bool = False,
         foreach: bool | None = None,

@@ -39,9 +39,9 @@ def minimize(
     schedule: str | None = None,
     batch_size: int | None = None,
     sampling: str = "iid",
-    attraction: float = 1.0,
+    attraction: float | str = "auto",
     safe_radius: float = 0.5,
-    metric: str = "canonical",
+    metric: str = "euclidean",
     normal_step: str = "landing",
     safeguard: str | None = "lemma",
     retraction: str = "qr",
@@ -65,15 +65,16 @@ def minimize(
         method: "landing", "riemannian" (a retraction in every step) or "penalty" (f + λ N, section 3.4).
         gradient: "full", "minibatch", "saga" or "svrg".
         step_size: A number; a function of the step k = 0, 1, ...; "theory", the bound of the proposition where the
-            problem knows its constants; or "auto", for the full gradient only: Barzilai-Borwein steps accepted by a
-            non-monotone test on the gradient-free merit function, with Newton-Schulz as the normal step.
+            problem knows its constants, for the paper's field (**gs.PAPER_OPTIONS); or "auto", for the full gradient
+            only: Barzilai-Borwein steps accepted by a non-monotone test on the gradient-free merit function, with Newton-Schulz as the normal step.
         schedule: With a number or "theory": "constant", "1/sqrt" (η_0 / sqrt(1+k)) or "1/sqrt(K)" (η_0 / sqrt(1+K)
             for all of the K steps to come). Default: "constant"; for "theory" with minibatches "1/sqrt".
         batch_size: Terms per step; for "saga" and "svrg" the size of the slots. Default: min(N, 128).
         sampling: "iid", as the propositions ask, or "shuffle": all terms in a new order in every pass.
-        attraction: λ of the landing field; as `normal_step` and `safeguard` for method="landing" with a step size.
+        attraction: λ of the landing field, "auto" for 1/(2 step size); as `normal_step` and `safeguard` for
+            method="landing" with a step size.
         safe_radius: ε of the safe region, from which "landing" and "riemannian" may start.
-        metric: "canonical", eq. (5), or "euclidean".
+        metric: "euclidean", or "canonical", eq. (5).
         normal_step: "landing", "newton-schulz" or "polar".
         safeguard: "lemma", eq. (14), "exact" or None.
         retraction: Of method="riemannian": "qr", "polar", "cayley" or "exponential".
@@ -183,8 +184,7 @@ def minimize(
             gradient=gradient,
             n_slots=source.n_slots,
             n_steps=round(max_epochs * steps_per_pass),
-            attraction=attraction,
-            safe_radius=safe_radius,
+            rule=rule,
         )
         mover = make_method(method, X, rule, problem.geometry, retraction, penalty_weight)
         solution = run.iterate(mover, step_size_at)

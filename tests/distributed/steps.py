@@ -1,5 +1,6 @@
 """Steps of sharded parameters: each function runs on all ranks and returns what the tests compare."""
 
+import itertools
 import warnings
 from functools import partial
 
@@ -77,20 +78,20 @@ def traffic_of_a_bundle():
 
 
 def skipped_together():
-    """A gradient with a NaN on the last rank, then finite ones; per optimizer how the parameters moved, and counts."""
+    """A gradient with a NaN on the last rank, then finite ones: per optimizer and shape, what moved, and counts."""
     found = {}
-    for name, make in OPTIMIZERS.items():
-        X, Y = shard(orthonormal(12, 3)), shard(orthonormal(10, 2))
-        optimizer = make([X, Y])
+    for name, shape in itertools.product(OPTIMIZERS, ((12, 3), (8, 8))):
+        X, Y = shard(orthonormal(*shape)), shard(orthonormal(10, 2))
+        optimizer = OPTIMIZERS[name]([X, Y])
         moved = []
         for step in range(3):
             before = [whole(X), whole(Y)]
-            X.grad, Y.grad = shard(drawn(12, 3, seed=step)).data, shard(drawn(10, 2, seed=step)).data
+            X.grad, Y.grad = shard(drawn(*shape, seed=step)).data, shard(drawn(10, 2, seed=step)).data
             if step == 1 and dist.get_rank() == dist.get_world_size() - 1:
                 X.grad.detach().to_local()[-1, 0] = float("nan")
             optimizer.step()
             moved.append([not torch.equal(whole(one), old) for one, old in zip((X, Y), before, strict=True)])
-        found[name] = (moved, whole(X), [row.skipped for row in diagnosed(optimizer)])
+        found[name, shape] = (moved, whole(X), [row.skipped for row in diagnosed(optimizer)])
     return found
 
 

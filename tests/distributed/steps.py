@@ -183,7 +183,7 @@ VIEWS = [
 
 
 def views():
-    """Every view on every dimension that can be sharded, after a few steps: parameters, to compare with the whole."""
+    """Every view on every dimension that can be sharded, after a few steps up or down: distance from the whole's."""
     found = []
     for view, shape in VIEWS:
         for dim in range(len(shape)):
@@ -191,7 +191,8 @@ def views():
             sharded = shard(X.detach().clone(), dim)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                optimizers = [gs.LandingAdam([{"params": [one], "view": view}], lr=0.05) for one in (X, sharded)]
+                groups = [[{"params": [one], "view": view}] for one in (X, sharded)]
+                optimizers = [gs.LandingAdam(group, lr=0.05, maximize=dim == 0) for group in groups]
             for step in range(3):
                 gradient = drawn(*shape, dtype=torch.float64, seed=step)
                 X.grad, sharded.grad = gradient, shard(gradient, dim).data

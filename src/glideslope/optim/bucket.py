@@ -19,7 +19,7 @@ from torch import Tensor
 from glideslope.engine.products import Workspace
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.stiefel.sharding import is_sharded
-from glideslope.stiefel.views import as_matrices, flattened_shape, matrix_shape
+from glideslope.stiefel.views import as_matrices, cuts_columns, flattened_shape, matrix_shape
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 State = dict[str, Any]
@@ -177,13 +177,17 @@ class Stack(Bucket):
     def matrices(self, stack: Tensor) -> Tensor:
         """(number, *shape) as (number * count, n, p)."""
         *_, rows, columns = flattened_shape(self.params[0].shape, self.view)
-        blocks = stack.view(-1, rows, columns)
+        # Only a stack of one parameter, as the optimizers make it, has its blocks of columns in its own memory.
+        blocks = (stack.mT if cuts_columns(self.view) else stack).view(-1, rows, columns)
         return blocks.mT if rows < columns else blocks
 
     def stacked(self, matrices: Tensor) -> Tensor:
         """The inverse of `matrices`."""
         *_, rows, columns = flattened_shape(self.params[0].shape, self.view)
-        return (matrices.mT if rows < columns else matrices).reshape(-1, *self.params[0].shape)
+        blocks = matrices.mT if rows < columns else matrices
+        if cuts_columns(self.view):
+            return blocks.reshape(-1, *self.params[0].shape[::-1]).mT
+        return blocks.reshape(-1, *self.params[0].shape)
 
     def _scratch(self, name: str) -> Tensor:
         if name not in self.scratches:

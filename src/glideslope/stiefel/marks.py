@@ -83,6 +83,15 @@ def mark_(module: nn.Module, local_name: str, view: str) -> None:
     _seen[id(module)] = module
 
 
+def unmark_(module: nn.Module, local_name: str) -> None:
+    """Take the mark of one parameter of a module away, if it has one."""
+    left = {name: view for name, view in marks_of(module).items() if name != local_name}
+    if left:
+        setattr(module, MARK, left)
+    elif marks_of(module):
+        delattr(module, MARK)
+
+
 def marks_of(module: nn.Module) -> Mapping[str, str]:
     """{parameter name: view} of the module itself, none of what it wraps."""
     if isinstance(module, torch.jit.ScriptModule):

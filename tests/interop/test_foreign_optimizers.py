@@ -1,4 +1,4 @@
-"""Optimizers of other packages through attach_landing: schedule-free ones, which evaluate at an average, and Prodigy."""
+"""Optimizers of other packages through attach_landing: schedule-free ones, which evaluate at averages, and Prodigy."""
 
 import copy
 

@@ -58,11 +58,13 @@ def test_clipped_gradients_reach_the_step():
     assert still < 1e-6
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "16-true"])
 def test_sixteen_bits_keep_weights_orthonormal(precision):
     model = module()
     fit(model, 2, precision=precision)
-    assert model.net[0].weight.dtype == (torch.bfloat16 if precision == "bf16-true" else torch.float32)
+    assert model.net[0].weight.dtype == (
+        {"bf16-true": torch.bfloat16, "16-true": torch.float16}.get(precision, torch.float32)
+    )
     assert gs.orthogonality(model).largest_distance < 0.1
     (optimizer,) = model.trainer.optimizers
     assert max(row.distance[0] for row in optimizer.diagnostics()) < 0.1

@@ -105,7 +105,7 @@ def views_of(parameters: Iterable[Tensor]) -> dict[int, str]:
     """{id: view} of those among bare parameters that a marked module owns.
 
     A copy of a model, by deepcopy or pickle, was never seen here. Where one could be missed, all live objects are
-    looked through, which takes about a tenth of a second: if some parameters have marks and other matrices have none,
+    looked through, which takes a fraction of a second: if some parameters have marks and other matrices have none,
     or if there are no marks but parameters that are no matrices.
     """
     given = [parameter for parameter in parameters if isinstance(parameter, Tensor)]

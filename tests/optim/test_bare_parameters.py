@@ -151,7 +151,9 @@ def test_a_group_added_later_is_divided_and_without_marks_free():
     assert added == [(True, 0.5, 1), (False, 0.5, 1), (False, 1e-3, 2)]
     explicit = gs.LandingSGD([nn.Parameter(torch.eye(4))])
     explicit.add_param_group({"params": [bare]})
-    assert explicit.param_groups[1]["orthogonal"]
+    explicit.add_param_group({"params": list(other.parameters())})
+    explicit.add_param_group({"params": [nn.Parameter(torch.eye(2))]})
+    assert [g["orthogonal"] for g in explicit.param_groups] == [True, True, True, False, True]
 
 
 def test_a_refused_part_of_an_added_group_takes_back_the_others():
@@ -247,9 +249,28 @@ def test_the_module_without_marks_warns():
         gs.LandingSGD(nn.Linear(3, 3))
 
 
-@pytest.mark.parametrize("bad", [[], torch.eye(3), 3, [torch.eye(3), {"params": []}], ["weight"]])
+def test_an_empty_group_is_kept():
+    model = transformer()
+    optimizer = gs.LandingSGD([{"params": model.parameters()}, {"params": [], "lr": 0.5}])
+    assert (len(optimizer.param_groups[-1]["params"]), optimizer.param_groups[-1]["lr"]) == (0, 0.5)
+
+
+@pytest.mark.parametrize("bad", [3, {"lr": 0.1}, {"params": {torch.eye(3)}}, {"params": [3]}])
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_bad_group_added_later_is_refused_in_the_words_of_torch(bad, marked):
+    optimizer = gs.LandingSGD(transformer() if marked else [nn.Parameter(torch.eye(3))])
+    groups = len(optimizer.param_groups)
+    with pytest.raises((TypeError, KeyError)) as expected:
+        torch.optim.SGD([nn.Parameter(torch.eye(3))]).add_param_group(bad)
+    with pytest.raises(expected.type) as found:
+        optimizer.add_param_group(bad)
+    assert str(found.value) == str(expected.value)
+    assert len(optimizer.param_groups) == groups
+
+
+@pytest.mark.parametrize("bad", [[], torch.eye(3), 3, [torch.eye(3), {"params": []}], ["weight"], [{"lr": 0.1}]])
 def test_what_torch_refuses_is_refused_in_its_words(bad):
-    with pytest.raises((TypeError, ValueError)) as expected:
+    with pytest.raises((TypeError, ValueError, KeyError)) as expected:
         torch.optim.SGD(bad)
     with pytest.raises(expected.type) as found:
         gs.LandingSGD(bad)

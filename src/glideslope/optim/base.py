@@ -129,12 +129,13 @@ class StiefelOptimizer(torch.optim.Optimizer):
         optimizer is made.
         """
         before = len(self.param_groups)
-        groups, self._by_marks = divided([param_group], by_marks=self._by_marks)
         try:
-            for group in groups:
+            # What is no group torch refuses in its own words.
+            is_group = isinstance(param_group, dict)
+            for group in divided([param_group], by_marks=self._by_marks)[0] if is_group else [param_group]:
                 super().add_param_group(group)
                 self._check_group(self.param_groups[-1])
-        except ValueError:
+        except (TypeError, ValueError):
             del self.param_groups[before:]
             raise
 

@@ -29,8 +29,8 @@ def divided(given: Any, *, by_marks: bool = False) -> tuple[Any, bool]:
     if isinstance(given, Tensor) or not isinstance(given, Iterable):
         return given, by_marks
     entries = list(given)
-    dicts = [entry for entry in entries if isinstance(entry, dict) and "params" in entry]
-    if not entries or 0 < len(dicts) < len(entries):
+    dicts = [entry for entry in entries if isinstance(entry, dict)]
+    if not entries or 0 < len(dicts) < len(entries) or any("params" not in group for group in dicts):
         return entries, by_marks
     groups: list[Group] = dicts or [{"params": entries}]
     undecided = [group for group in groups if is_undecided(group)]
@@ -55,6 +55,8 @@ def parts(group: Group, views: dict[int, str]) -> list[Group]:
     entries = group["params"]
     if "param_names" in group:
         entries = list(zip(group["param_names"], entries, strict=True))
+    if not entries:  # some trainers have such groups, and count them
+        return [{**group, "orthogonal": False}]
     divided_group: list[Group] = []
     for entry in entries:
         add_to_group(divided_group, entry, views.get(id(tensor_of(entry))), options)

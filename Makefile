@@ -8,7 +8,7 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check --quiet install --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench test test-slow lint format types docs wheel clean
+.PHONY: help demo bench test test-slow test-interop lint format types docs wheel clean
 
 help: ## List the commands.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -20,11 +20,14 @@ bench: $(VENV)/installed-test ## What one step costs, ours and the peers': table
 	mkdir -p output
 	$(RUN) -m benchmarks.steps --json output/steps.json --chart output/steps.png
 
-test: $(VENV)/installed-test ## The tests, without the slow ones.
-	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) --dist loadgroup -m "not slow"
+test: $(VENV)/installed-test ## The tests, without the slow ones and those of trainers.
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) --dist loadgroup -m "not slow and not interop"
 
 test-slow: $(VENV)/installed-test ## The slow tests, if there are any (pytest says 5 when there are none).
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) -m slow || test $$? -eq 5
+
+test-interop: $(VENV)/installed-test $(VENV)/installed-interop ## The tests with trainers: transformers, Lightning, skorch, ...
+	OMP_NUM_THREADS=1 GLIDESLOPE_INTEROP_INSTALLED=1 $(RUN) -m pytest -m interop tests/interop
 
 lint: $(VENV)/installed-dev ## Style and formatting; `make format` mends what can be mended.
 	$(RUN) -m ruff check .

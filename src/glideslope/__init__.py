@@ -17,12 +17,14 @@ from glideslope.optim import (
 )
 from glideslope.solve import Solution, check_gradient, minimize, problems
 from glideslope.stiefel import (
+    adopt_,
     orthogonality,
     orthogonalize_,
     param_groups,
     project,
     project_,
     random_stiefel,
+    release_,
     shard_placement,
 )
 from glideslope.variance import SAGA, SVRG
@@ -39,6 +41,7 @@ __all__ = [
     "RiemannianSGD",
     "Solution",
     "__version__",
+    "adopt_",
     "attach_landing",
     "check_gradient",
     "formulas",
@@ -52,6 +55,7 @@ __all__ = [
     "project",
     "project_",
     "random_stiefel",
+    "release_",
     "save_checkpoint",
     "shard_placement",
     "theory",

@@ -118,6 +118,13 @@ def models():
         weights = [whole(param) for param in model.parameters()]
         found[when] = (list(first), list(disturbed), names, list(exact), weights)
     model = network(torch.float32)
+    fully_shard(model, mesh=mesh(), shard_placement_fn=gs.shard_placement(model))
+    bare = gs.LandingSGD(model.parameters())  # DTensors in place of the parameters that were marked
+    found["bare"] = [
+        [(group["orthogonal"], group.get("view"), len(group["params"])) for group in one.param_groups]
+        for one in (bare, gs.LandingSGD(gs.param_groups(model)))
+    ]
+    model = network(torch.float32)
     fully_shard(model, mesh=mesh())
     if dist.get_rank() == 0:
         model[0].weight.detach().to_local()[0, 0] = float("nan")
@@ -178,6 +185,8 @@ VIEWS = [
     ("grouped_conv:4", (8, 1, 2)),
     ("split:4", (20, 4)),
     ("split:3", (12, 4)),
+    ("split_columns:4", (8, 20)),
+    ("split_columns:2", (3, 16)),
     ("matrix", (4, 5, 6, 2)),
 ]
 

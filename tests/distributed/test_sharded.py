@@ -140,6 +140,8 @@ def a_model_is_made_orthonormal_before_or_after_it_is_sharded(found):
         message, table = rank["not finite"]
         assert "'0.weight' has infinite or NaN entries" in message
         assert re.search(r"0\.weight .* nan", table)
+        bare, expected = rank["bare"]
+        assert bare == expected == [(True, "matrix", 2), (False, None, 3), (True, "conv", 1)]
     for when in ("before", "after"):
         expected = network(torch.float32)
         for weight, (name, plain) in zip(found[0][when][4], expected.named_parameters(), strict=True):

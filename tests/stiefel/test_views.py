@@ -29,6 +29,9 @@ CASES = [
     ((12, 4), "split:3", (3, 4, 4)),
     ((12, 2), "split:4", (4, 3, 2)),
     ((4, 9), "split:4", (4, 9, 1)),
+    ((4, 12), "split_columns:3", (3, 4, 4)),
+    ((5, 6), "split_columns:2", (2, 5, 3)),
+    ((3, 10), "split_columns:2", (2, 5, 3)),
 ]
 all_cases = pytest.mark.parametrize(("shape", "view", "matrices"), CASES, ids=str)
 
@@ -39,6 +42,8 @@ def blocks_of(tensor, view):
     if kind == "matrix":
         return list(tensor.reshape(-1, *tensor.shape[-2:]))
     count = int(number or 1)
+    if kind == "split_columns":
+        tensor = tensor.T
     rows = tensor.shape[0] // count
     return [tensor[i * rows : (i + 1) * rows].reshape(rows, -1) for i in range(count)]
 
@@ -181,9 +186,11 @@ def test_a_gradient_of_another_shape_is_refused():
         ((5, 4, 3), "grouped_conv:2", r"cuts dimension 0 into 2 equal blocks; got shape \(5, 4, 3\)"),
         ((7, 4), "split:3", r"cuts dimension 0 into 3 equal blocks; got shape \(7, 4\)"),
         ((6, 4, 3), "split:3", r"'split:3' needs 2 dimensions"),
+        ((4, 7), "split_columns:3", r"cuts dimension 1 into 3 equal blocks; got shape \(4, 7\)"),
+        ((6, 4, 3), "split_columns:3", r"'split_columns:3' needs 2 dimensions, \(n, blocks \* p\)"),
         ((0, 4), "matrix", r"needs a tensor with entries; got shape \(0, 4\)"),
         *(
-            ((4, 4), view, "view must be 'matrix', 'conv', 'grouped_conv:G' or 'split:K'")
+            ((4, 4), view, "view must be 'matrix', 'conv', 'grouped_conv:G', 'split:K' or 'split_columns:K'")
             for view in (
                 "rows",
                 "split",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import math
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import HALF_TYPES, REAL_TYPE
+from glideslope.formulas.orthogonality import distance, spectral_distance
+from glideslope.optim.diagnostics import largest_distance
+from glideslope.stiefel.views import matrix_shape
 
 TYPES = (*HALF_TYPES, *REAL_TYPE)
 # Keys of groups that are at least this similar to an option, 1 being equal, are taken for misspelt.
@@ -40,6 +45,30 @@ def check_dense_floats(described: str, param: Tensor) -> None:
         raise ValueError(
             f"{described} is {_short(param.dtype)}; a constrained parameter must be one of "
             f"{', '.join(map(_short, TYPES))}. Train in one of them, e.g. bfloat16, and convert what was trained"
+        )
+
+
+def check_start(described: str, param: Tensor, group: dict[str, Any], *, spectral: bool) -> None:
+    """Raise a ValueError unless a constrained parameter is in the safe region of its group, up to rounding.
+
+    Args:
+        described: The parameter as the error calls it.
+        param: The parameter.
+        group: Its group, with `view` and `safe_radius`.
+        spectral: Whether the region is a ball in the spectral norm, and not in Frobenius'.
+    """
+    rounding = 4 * torch.finfo(param.dtype).eps * matrix_shape(tuple(param.shape), group["view"])[-1] ** 0.5
+    radius = group["safe_radius"]
+    judged = worst = largest_distance(param, group["view"], distance)
+    if radius + rounding < worst < math.inf and spectral:
+        judged = largest_distance(param, group["view"], spectral_distance)
+    if not judged <= radius + rounding:
+        wide_matrix = param.ndim >= 2 and param.shape[-2] < param.shape[-1]
+        mended = "gs.project(X.mT).mT" if wide_matrix else "gs.project(X)"
+        raise ValueError(
+            f"{described} starts at distance {worst:.3g} from the orthonormal matrices, outside the safe radius "
+            f"{radius:g}. Make it orthonormal first: gs.orthogonalize_(model) for the weights of a model, or "
+            f"X.data = {mended} for a matrix X"
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
@@ -11,12 +10,13 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import HALF_TYPES
-from glideslope.formulas.orthogonality import distance, spectral_distance
+from glideslope.formulas.orthogonality import distance
 from glideslope.optim.accepted import (
     check_dense_floats,
     check_dense_gradients,
     check_entry,
     check_keys,
+    check_start,
     check_writable,
     has_data,
 )
@@ -30,12 +30,13 @@ from glideslope.optim.bucket import (
     loaded_entries,
     outside_inference_mode,
 )
-from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis, largest_distance
+from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis
+from glideslope.optim.groups import divided, not_matrices
 from glideslope.optim.sharded import Sharded, warn_of_moves
 from glideslope.ranks.agreement import check_agreement, check_fingerprint
 from glideslope.ranks.dtensors import is_sharded, whole
 from glideslope.stiefel.sharding import sharded_distances
-from glideslope.stiefel.views import as_matrices, default_view, matrix_shape
+from glideslope.stiefel.views import as_matrices, cuts_columns, default_view, matrix_shape
 
 Group = dict[str, Any]
 COUNTERS = ("shortened", "recovered", "skipped")
@@ -55,9 +56,13 @@ class StiefelOptimizer(torch.optim.Optimizer):
     keeps_safe = True
     """Whether the constrained matrices must start, and then stay, in the safe region."""
 
+    _by_marks = False
+    """Whether the marks of a model decide which parameters are constrained, where a group does not say."""
+
     def __init__(self, params: Any, defaults: Group) -> None:
         self._reset_buckets()
-        super().__init__(params, {"orthogonal": True, **defaults})
+        groups, self._by_marks = divided(params)
+        super().__init__(groups, {"orthogonal": True, **defaults})
 
     @abstractmethod
     def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
@@ -119,20 +124,30 @@ class StiefelOptimizer(torch.optim.Optimizer):
             self._step_sharded(sharded)
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group; a constrained one is checked for shape, type, options and a start in the safe region."""
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
+        """Add a group; a constrained one is checked for shape, type, options and a start in the safe region.
+
+        One that does not say whether it is constrained is divided by the marks of its parameters, as when the
+        optimizer is made.
+        """
+        before = len(self.param_groups)
         try:
-            check_keys(type(self).__name__, group, (*self.defaults, "view", "params", "param_names"))
-            for label, param in self._labelled(group):
-                check_writable(f"{type(self).__name__}: {label}", param)
-            self._check_options(group)
-            if group["orthogonal"]:
-                self._check_sharded(group)
-                self._check_constrained(group)
-        except ValueError:
-            self.param_groups.pop()
+            # What is no group torch refuses in its own words.
+            is_group = isinstance(param_group, dict)
+            for group in divided([param_group], by_marks=self._by_marks)[0] if is_group else [param_group]:
+                super().add_param_group(group)
+                self._check_group(self.param_groups[-1])
+        except (TypeError, ValueError):
+            del self.param_groups[before:]
             raise
+
+    def _check_group(self, group: Group) -> None:
+        check_keys(type(self).__name__, group, (*self.defaults, "view", "params", "param_names"))
+        for label, param in self._labelled(group):
+            check_writable(f"{type(self).__name__}: {label}", param)
+        self._check_options(group)
+        if group["orthogonal"]:
+            self._check_sharded(group)
+            self._check_constrained(group)
 
     def diagnostics(self) -> Diagnostics:
         """Distance of every constrained parameter's matrices now, and how often each was shortened or skipped."""
@@ -207,7 +222,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
         for position, param in enumerate(params):
             n, p = matrix_shape(tuple(param.shape), view)[-2:]
             small = n * p <= STACK_UP_TO if foreach is None else foreach
-            own = None if small and not is_sharded(param) else id(param)
+            own = None if small and not is_sharded(param) and not cuts_columns(view) else id(param)
             alike.setdefault((param.shape, param.dtype, param.device, own), []).append(position)
         buckets: list[Bucket] = []
         for positions in alike.values():
@@ -257,34 +272,16 @@ class StiefelOptimizer(torch.optim.Optimizer):
             described = f"{who}: {label} of shape {tuple(param.shape)}"
             view = given or default_view(param.ndim)
             if view is None:
-                raise ValueError(
-                    f'{described} is not a matrix or a batch of matrices; give its group view="conv" to constrain it '
-                    f"flattened to {param.shape[0] if param.ndim else 0} x (rest), another view, or orthogonal=False"
-                )
+                raise ValueError(f"{described} {not_matrices(param, self._line_for_a_model)}")
             group["view"] = view
             try:
                 matrix_shape(tuple(param.shape), view)
             except ValueError as error:
                 raise ValueError(f"{described}: {error}") from None
             if self.keeps_safe and has_data(param):
-                self._check_start(described, param, group)
+                check_start(described, param, group, spectral=self._region_is_spectral(group))
         if self._has_sharded:
             warn_of_moves(who, [(name, param) for name, param in self._named(group) if is_sharded(param)], group)
-
-    def _check_start(self, described: str, param: Tensor, group: Group) -> None:
-        rounding = 4 * torch.finfo(param.dtype).eps * matrix_shape(tuple(param.shape), group["view"])[-1] ** 0.5
-        radius = group["safe_radius"]
-        judged = worst = largest_distance(param, group["view"], distance)
-        if radius + rounding < worst < math.inf and self._region_is_spectral(group):
-            judged = largest_distance(param, group["view"], spectral_distance)
-        if not judged <= radius + rounding:
-            wide_matrix = param.ndim >= 2 and param.shape[-2] < param.shape[-1]
-            mended = "gs.project(X.mT).mT" if wide_matrix else "gs.project(X)"
-            raise ValueError(
-                f"{described} starts at distance {worst:.3g} from the orthonormal matrices, outside the safe radius "
-                f"{radius:g}. Make it orthonormal first: gs.orthogonalize_(model) for the weights of a model, or "
-                f"X.data = {mended} for a matrix X"
-            )
 
     def _check_gradients(self, gradients: Sequence[Sequence[Tensor | None]]) -> None:
         """Refuse sparse gradients, one list for each group, where a step would fail half way."""
@@ -303,6 +300,10 @@ class StiefelOptimizer(torch.optim.Optimizer):
                     if isinstance(value, Tensor) and name != "step":  # AdamW's, a number
                         expected = count if count and name in PER_MATRIX else tuple(param.shape)
                         check_entry(type(self).__name__, label, name, value, expected)
+
+    @property
+    def _line_for_a_model(self) -> str:
+        return f"gs.{type(self).__name__}(model, ...)"
 
     def _region_is_spectral(self, group: Group) -> bool:
         """Whether the safe region of a group is a ball in the spectral norm, and not in Frobenius'."""

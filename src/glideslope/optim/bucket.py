@@ -23,7 +23,7 @@ from glideslope.engine.rounding import overflow_free_norm
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.field import without_normal_part
 from glideslope.ranks.dtensors import is_sharded, whole
-from glideslope.stiefel.views import as_matrices, copy_matrices_, flattened_shape, matrix_shape
+from glideslope.stiefel.views import as_matrices, copy_matrices_, cuts_columns, flattened_shape, matrix_shape
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 State = dict[str, Any]
@@ -210,8 +210,10 @@ class Stack(Bucket):
         return self.matrices(torch.stack(tensors).to(self.dtype).contiguous())
 
     def tensors_of(self, matrices: Tensor) -> list[Tensor]:
-        *_, rows, columns = flattened_shape(self.params[0].shape, self.view)
-        stack = (matrices.mT if rows < columns else matrices).reshape(-1, *self.params[0].shape)
+        shape = self.params[0].shape
+        *_, rows, columns = flattened_shape(shape, self.view)
+        blocks = matrices.mT if rows < columns else matrices
+        stack = blocks.reshape(-1, *shape[::-1]).mT if cuts_columns(self.view) else blocks.reshape(-1, *shape)
         return list(stack.to(self.params[0].dtype).unbind(0))
 
     def gradients(self, given: list[Tensor]) -> Tensor:
@@ -247,7 +249,8 @@ class Stack(Bucket):
     def matrices(self, stack: Tensor) -> Tensor:
         """(number, *shape) as (number * count, n, p)."""
         *_, rows, columns = flattened_shape(self.params[0].shape, self.view)
-        blocks = stack.view(-1, rows, columns)
+        # Only a stack of one parameter, as the optimizers make it, has its blocks of columns in its own memory.
+        blocks = (stack.mT if cuts_columns(self.view) else stack).view(-1, rows, columns)
         return blocks.mT if rows < columns else blocks
 
     def _scratch(self, name: str) -> Tensor:

@@ -40,7 +40,7 @@ class Landing(ProposalLanding):
         stepped = {param for group in optimizer.param_groups for param in group["params"]}
         for group in self.param_groups:
             for name, param in self._named(group):
-                if param not in stepped:
+                if group["orthogonal"] and param not in stepped:
                     raise ValueError(
                         f"attach_landing: {name!r} of shape {tuple(param.shape)} is not a parameter of the optimizer; "
                         f"pass parameters that it steps"
@@ -48,6 +48,10 @@ class Landing(ProposalLanding):
         self._optimizer = optimizer
         self._progress = Progress()
         self._attach()
+
+    @property
+    def _line_for_a_model(self) -> str:
+        return "gs.attach_landing(optimizer, model)"
 
     def _attach(self) -> None:
         host = self._optimizer
@@ -188,8 +192,8 @@ def attach_landing(
     Args:
         optimizer: Any torch.optim.Optimizer that steps `params` and evaluates a closure at most once in a step, so
             not LBFGS.
-        params: Parameters, named parameters, or groups with a `view` (as from gs.param_groups; free ones are
-            left to the optimizer).
+        params: The model, its parameters, named parameters, or groups with a `view` (as from gs.param_groups). Free
+            ones are left to the optimizer, whether it has them or not.
         attraction: For normal_step="landing": weight λ > 0 of the pull towards the manifold per step. "auto" is ½, one
             Newton-Schulz step; more would cap every update at 1/(2λ) of its length.
         safe_radius: Radius ε in (0, 1) of the safe region.

@@ -1,5 +1,6 @@
 """Orthonormal matrices as points, as views of parameters, and as marked weights of a model."""
 
+from glideslope.stiefel.adoption import adopt_, release_
 from glideslope.stiefel.models import orthogonalize_, param_groups, project_
 from glideslope.stiefel.points import project, random_stiefel
 from glideslope.stiefel.report import OrthogonalityReport, OrthogonalityRow, orthogonality
@@ -9,6 +10,7 @@ from glideslope.stiefel.views import as_matrices, copy_matrices_, default_view, 
 __all__ = [
     "OrthogonalityReport",
     "OrthogonalityRow",
+    "adopt_",
     "as_matrices",
     "copy_matrices_",
     "default_view",
@@ -19,5 +21,6 @@ __all__ = [
     "project",
     "project_",
     "random_stiefel",
+    "release_",
     "shard_placement",
 ]

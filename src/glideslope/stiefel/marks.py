@@ -1,20 +1,25 @@
 """Marks: which parameters of a model are constrained, kept on the modules that own them.
 
 A mark is the attribute `_glideslope_views` of a module, {parameter name: view}. It is no attribute of the parameter,
-because deepcopy and pickle drop those; on the module it also survives torch.jit.script.
+because deepcopy and pickle drop those; on the module it also survives torch.jit.script. Optimizers are often given bare
+parameters: `views_of` finds their marks through the modules that are alive, and keeps none of them alive.
 """
 
 from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Iterable, Iterator, Mapping
+import gc
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 MARK = "_glideslope_views"
+# Marked modules by id. Modules, not parameters: FSDP2 and some conversions replace the parameters of a module.
+_seen: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
 
 
 class Place(NamedTuple):
@@ -52,6 +57,7 @@ def named(model: nn.Module) -> list[NamedParameter]:
         parameters[key] = place.parameter
         names.setdefault(key, []).append(place.name)
         if place.local_name in marks_of(place.module):
+            _seen[id(place.module)] = place.module
             views.setdefault(key, marks_of(place.module)[place.local_name])
     refuse_lost_marks(model)
     return [
@@ -74,6 +80,16 @@ def mark_(module: nn.Module, local_name: str, view: str) -> None:
     """Mark one parameter of a module."""
     # A new dict: a shallow copy of the module, if there is one, keeps its own marks.
     setattr(module, MARK, {**marks_of(module), local_name: view})
+    _seen[id(module)] = module
+
+
+def unmark_(module: nn.Module, local_name: str) -> None:
+    """Take the mark of one parameter of a module away, if it has one."""
+    left = {name: view for name, view in marks_of(module).items() if name != local_name}
+    if left:
+        setattr(module, MARK, left)
+    elif marks_of(module):
+        delattr(module, MARK)
 
 
 def marks_of(module: nn.Module) -> Mapping[str, str]:
@@ -83,6 +99,36 @@ def marks_of(module: nn.Module) -> Mapping[str, str]:
     else:  # not getattr: torch.compile's wrapper answers with the attributes of the module inside
         marks = vars(module).get(MARK, {})
     return marks
+
+
+def views_of(parameters: Iterable[Tensor]) -> dict[int, str]:
+    """{id: view} of those among bare parameters that a marked module owns.
+
+    A copy of a model, by deepcopy or pickle, was never seen here. Where one could be missed, all live objects are
+    looked through, which takes a fraction of a second: if some parameters have marks and other matrices have none,
+    or if there are no marks but parameters that are no matrices.
+    """
+    given = [parameter for parameter in parameters if isinstance(parameter, Tensor)]
+    views = views_of_seen(given)
+    unknown = [parameter for parameter in given if id(parameter) not in views]
+    if any(one.ndim >= 2 if views else one.ndim not in (2, 3) for one in unknown):
+        for one in gc.get_objects():
+            if issubclass(type(one), nn.Module) and marks_of(one):
+                _seen[id(one)] = one
+        views = views_of_seen(given)
+    return views
+
+
+def views_of_seen(given: Sequence[Tensor]) -> dict[int, str]:
+    """The same from the modules that were marked or walked through."""
+    wanted = {id(parameter) for parameter in given}
+    views: dict[int, str] = {}
+    for module in list(_seen.values()):
+        marks = marks_of(module)
+        for local_name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            if local_name in marks and id(parameter) in wanted:
+                views.setdefault(id(parameter), marks[local_name])
+    return views
 
 
 def refuse_lost_marks(model: nn.Module) -> None:

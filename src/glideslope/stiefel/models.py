@@ -99,7 +99,7 @@ def param_groups(
 
 
 def add_to_group(
-    groups: list[dict[str, Any]], entry: tuple[str, nn.Parameter], view: str | None, options: dict[str, Any]
+    groups: list[dict[str, Any]], entry: tuple[str, nn.Parameter] | Tensor, view: str | None, options: dict[str, Any]
 ) -> None:
     """Append the entry to the group of this view and these options, which is made if there is none."""
     reserved = [key for key in RESERVED if key in options]

@@ -117,7 +117,8 @@ def view_of_tensor(name: str, tensor: object) -> str | None:
     """View of a tensor of a state_dict, guessed from its name and shape; None if it holds no matrix.
 
     Two dimensions are a matrix, three or more a kernel. Names that torch's modules give are known: in_proj_weight is
-    three matrices, and weight_hh... is one square matrix per gate. The groups of a convolution cannot be guessed.
+    three matrices, and weight_hh... is one square matrix per gate; and GPT-2's c_attn.weight, three side by side. The
+    groups of a convolution cannot be guessed.
     """
     if not isinstance(tensor, Tensor) or isinstance(tensor, UninitializedParameter):
         return None
@@ -131,6 +132,8 @@ def view_of_tensor(name: str, tensor: object) -> str | None:
     local_name = name.rpartition(".")[2]
     if local_name == "in_proj_weight" and rows == 3 * columns:
         return "split:3"
+    if name.endswith("c_attn.weight") and columns in (2 * rows, 3 * rows):
+        return f"split_columns:{columns // rows}"
     if re.fullmatch(r"weight_hh(_l\d+(_reverse)?)?", local_name) and rows in (3 * columns, 4 * columns):
         return f"split:{rows // columns}"
     return "matrix"

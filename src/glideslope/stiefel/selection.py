@@ -8,6 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
+from torch.nn.utils import parametrize
 
 from glideslope.ranks.sums import is_finite
 from glideslope.stiefel.marks import Place, matching, places, qualified
@@ -20,6 +21,16 @@ DEFAULT_TYPES = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 CALLER = "orthogonalize_"
+# Classes whose weights are orthonormal, and others that compute weights, with the line that removes them.
+ORTHOGONAL = ("torch.nn.utils.parametrizations._Orthogonal", "geotorch.so.SO")
+REMOVE_PARAMETRIZATIONS = "torch.nn.utils.parametrize.remove_parametrizations({module}, {name!r})"
+REMOVED_BY = {
+    "torch.nn.utils.weight_norm.WeightNorm": "torch.nn.utils.remove_weight_norm({module}, {name!r})",
+    "torch.nn.utils.spectral_norm.SpectralNorm": "torch.nn.utils.remove_spectral_norm({module}, {name!r})",
+    "torch.nn.utils.prune.BasePruningMethod": "torch.nn.utils.prune.remove({module}, {name!r})",
+    "torch.nn.utils.parametrizations._WeightNorm": REMOVE_PARAMETRIZATIONS,
+    "torch.nn.utils.parametrizations._SpectralNorm": REMOVE_PARAMETRIZATIONS,
+}
 
 
 def select_weights(model: nn.Module, select: Select) -> list[tuple[Place, str]]:
@@ -94,7 +105,8 @@ def weights_of_types(model: nn.Module, types: tuple[type[nn.Module], ...]) -> It
         raise ValueError(f"{CALLER}: no {wanted} in this model, which has {', '.join(present)}")
     for prefix, module in modules:
         inside = any(prefix.startswith(f"{root}." if root else "") for root in roots)
-        if isinstance(module, types) or (inside and isinstance(module, DEFAULT_TYPES)):
+        by_default = isinstance(module, DEFAULT_TYPES) or is_transposed_linear(module)
+        if isinstance(module, types) or ((inside or types is DEFAULT_TYPES) and by_default):
             yield from weights_of_module(prefix, module)
 
 
@@ -106,15 +118,17 @@ def weights_of_module(prefix: str, module: nn.Module) -> Iterator[tuple[Place, s
             place = Place(qualified(prefix, local_name), local_name, own[local_name], module)
             yield place, natural_view(place)
         elif getattr(module, local_name, None) is not None:
+            line = how_to_remove(prefix, module, local_name)
             raise ValueError(
                 f"{CALLER}: '{qualified(prefix, local_name)}' is no parameter of its {type(module).__name__}: weight "
-                "norm, pruning or another parametrization computes it. Remove that first, or select other weights"
+                "norm, pruning or another parametrization computes it. Select other weights, "
+                + (f"or remove that first: {line}" if line else "remove that first, or take it over: gs.adopt_(model)")
             )
 
 
 def weight_names(module: nn.Module, own: dict[str, nn.Parameter]) -> Sequence[str]:
     """Local names of the weights that choosing the module by its type means."""
-    if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)):
+    if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)) or is_transposed_linear(module):
         return ("weight",)
     if isinstance(module, nn.MultiheadAttention):
         return ATTENTION_WEIGHTS
@@ -132,12 +146,23 @@ def natural_view(place: Place) -> str | None:
         return "conv" if module.groups == 1 else f"grouped_conv:{module.groups}"
     if isinstance(module, nn.MultiheadAttention) and local_name == "in_proj_weight":
         return "split:3"
+    if is_transposed_linear(module) and local_name == "weight" and place.name.endswith("c_attn.weight"):
+        inputs, outputs = place.parameter.shape  # q, k and v side by side, or k and v
+        return f"split_columns:{outputs // inputs}" if outputs % inputs == 0 else "matrix"
     if isinstance(module, (nn.RNNBase, nn.RNNCellBase)) and local_name.startswith(("weight_ih", "weight_hh")):
         gates = (
             4 if isinstance(module, (nn.LSTM, nn.LSTMCell)) else 3 if isinstance(module, (nn.GRU, nn.GRUCell)) else 1
         )
         return "matrix" if gates == 1 else f"split:{gates}"
     return default_view(place.parameter.ndim)
+
+
+def is_transposed_linear(module: nn.Module) -> bool:
+    """Whether a module is the Conv1D of transformers, or a copy of it: a linear layer whose weight is transposed."""
+    if not any(cls.__name__ == "Conv1D" for cls in type(module).__mro__) or not hasattr(module, "nf"):
+        return False
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, nn.Parameter) and not is_lazy(weight) and weight.ndim == 2
 
 
 def refusal(parameter: nn.Parameter, view: str | None) -> str | None:
@@ -162,6 +187,34 @@ def refusal(parameter: nn.Parameter, view: str | None) -> str | None:
     except ValueError as error:
         return f"does not fit: {error}"
     return None if is_finite(parameter) else "has infinite or NaN entries"
+
+
+def how_to_remove(prefix: str, module: nn.Module, local_name: str) -> str | None:
+    """The line that removes weight norm, spectral norm or pruning from a weight; None if it has none of them."""
+    own = [hook for hook in module._forward_pre_hooks.values() if weight_of_hook(hook) == local_name]
+    computing = [*own, *parametrizations_of(module).get(local_name, ())]
+    for known, line in REMOVED_BY.items():
+        if any(known in class_names(one) for one in computing):
+            where = f"model.get_submodule({prefix!r})" if prefix else "model"
+            return line.format(module=where, name=local_name)
+    return None
+
+
+def parametrizations_of(module: nn.Module) -> dict[str, parametrize.ParametrizationList]:
+    """{weight: its parametrizations} of the module itself."""
+    if not parametrize.is_parametrized(module):
+        return {}
+    return dict(module.parametrizations.items())  # type: ignore[union-attr, operator]
+
+
+def weight_of_hook(hook: object) -> object:
+    """Name of the weight that a forward pre-hook of torch's weight norm, spectral norm or pruning computes."""
+    return getattr(hook, "name", getattr(hook, "_tensor_name", None))
+
+
+def class_names(instance: object) -> set[str]:
+    """Full names of the class of an instance and those it inherits from: to know classes without importing them."""
+    return {f"{cls.__module__}.{cls.__qualname__}" for cls in type(instance).__mro__}
 
 
 def is_lazy(parameter: nn.Parameter) -> bool:

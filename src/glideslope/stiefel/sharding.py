@@ -19,7 +19,7 @@ from glideslope.ranks.dtensors import Groups, from_parts, local_part, placed, wh
 from glideslope.ranks.sums import summed
 from glideslope.stiefel.marks import named
 from glideslope.stiefel.points import project
-from glideslope.stiefel.views import as_matrices, copy_matrices_, flattened_shape, matrix_shape, parse
+from glideslope.stiefel.views import as_matrices, copy_matrices_, cuts_columns, flattened_shape, matrix_shape, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,8 @@ def meaning_of_shard(shape: Sequence[int], view: str, dim: int, ranks: int) -> s
     *_, rows, columns = flattened_shape(shape, view)
     if kind == "matrix" and dim < len(shape) - 2:
         return "batch" if dim == 0 and (len(shape) == 3 or shape[0] % ranks == 0) else None
-    cuts_rows = dim == len(shape) - 2 if kind == "matrix" else dim == 0
+    first = len(shape) - 2 if kind == "matrix" else 1 if cuts_columns(view) else 0
+    cuts_rows = dim == first
     if cuts_rows and blocks > 1:
         return "batch" if blocks % ranks == 0 else None
     return "rows" if cuts_rows == (rows >= columns) else None
@@ -118,18 +119,24 @@ class Layout:
     def matrices(self, local: Tensor) -> Tensor:
         """A local part as tall (matrices, rows, p) or (rows, p): in its own memory where that is contiguous."""
         kind, blocks = parse(self.view)
-        self.local_shape = shape = tuple(local.shape)
+        self.local_shape = tuple(local.shape)
+        if cuts_columns(self.view):
+            local = local.mT
+        shape: tuple[int, ...] = tuple(local.shape)
         if kind == "matrix":
             flat = shape if len(shape) == 2 else (math.prod(shape[:-2]), *shape[-2:])
         else:
-            held, rest = blocks * shape[0] // self.shape[0], math.prod(shape[1:])
+            whole = self.shape[1] if cuts_columns(self.view) else self.shape[0]
+            held, rest = blocks * shape[0] // whole, math.prod(shape[1:])
             flat = (shape[0], rest) if kind == "conv" else (held, shape[0] // max(held, 1), rest)
         matrices = local.reshape(flat)
         return matrices.mT if self.is_wide else matrices
 
     def from_matrices(self, matrices: Tensor) -> Tensor:
         """The inverse of `matrices`: the local parts of a parameter have one shape."""
-        return (matrices.mT if self.is_wide else matrices).reshape(self.local_shape)
+        blocks = matrices.mT if self.is_wide else matrices
+        shape = self.local_shape
+        return blocks.reshape(shape[::-1]).mT if cuts_columns(self.view) else blocks.reshape(shape)
 
     def spread(self, local: Tensor) -> Tensor:
         """A local part as a DTensor placed as a step wants it."""

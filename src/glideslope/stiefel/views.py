@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-ACCEPTED = "'matrix', 'conv', 'grouped_conv:G' or 'split:K' with whole numbers G and K >= 1"
+ACCEPTED = "'matrix', 'conv', 'grouped_conv:G', 'split:K' or 'split_columns:K' with whole numbers G and K >= 1"
 
 
 def default_view(ndim: int) -> str | None:
@@ -27,7 +27,7 @@ def matrix_shape(shape: Sequence[int], view: str) -> tuple[int, ...]:
         shape: Shape of the tensor.
         view: "matrix": the last two dimensions, all in front of them is the batch. "conv": a kernel flattened to
             dimension 0 x the rest. "grouped_conv:G": a kernel as G such matrices, dimension 0 cut into G blocks.
-            "split:K": two dimensions, the first cut into K blocks.
+            "split:K": two dimensions, the first cut into K blocks. "split_columns:K": the second cut into K blocks.
     """
     *batch, rows, columns = flattened_shape(shape, view)
     return (*batch, max(rows, columns), min(rows, columns))
@@ -75,12 +75,16 @@ def flattened_shape(shape: Sequence[int], view: str) -> tuple[int, ...]:
         raise ValueError(f"view {view!r} needs 2 dimensions or more, (*batch, n, p); got shape {shape}")
     if kind in ("conv", "grouped_conv") and len(shape) < 3:
         raise ValueError(f"view {view!r} needs a kernel of 3 dimensions or more, (out, in, *kernel); got shape {shape}")
-    if kind == "split" and len(shape) != 2:
-        raise ValueError(f"view {view!r} needs 2 dimensions, (blocks * n, p); got shape {shape}")
+    if kind in ("split", "split_columns") and len(shape) != 2:
+        expected = "(blocks * n, p)" if kind == "split" else "(n, blocks * p)"
+        raise ValueError(f"view {view!r} needs 2 dimensions, {expected}; got shape {shape}")
     if 0 in shape:
         raise ValueError(f"view {view!r} needs a tensor with entries; got shape {shape}")
-    if shape[0] % blocks:
-        raise ValueError(f"view {view!r} cuts dimension 0 into {blocks} equal blocks; got shape {shape}")
+    cut = 1 if cuts_columns(view) else 0
+    if shape[cut] % blocks:
+        raise ValueError(f"view {view!r} cuts dimension {cut} into {blocks} equal blocks; got shape {shape}")
+    if cut:
+        shape = shape[::-1]
     if kind == "matrix":
         return shape if len(shape) == 2 else (math.prod(shape[:-2]), *shape[-2:])
     rows_and_columns = (shape[0] // blocks, math.prod(shape[1:]))
@@ -88,13 +92,20 @@ def flattened_shape(shape: Sequence[int], view: str) -> tuple[int, ...]:
 
 
 def parse(view: str) -> tuple[str, int]:
-    """Kind of view, and into how many blocks it cuts dimension 0."""
+    """Kind of view, and into how many blocks it cuts dimension 0, or dimension 1 if `cuts_columns`."""
     if view in ("matrix", "conv"):
         return view, 1
     kind, _, number = view.partition(":") if isinstance(view, str) else ("", "", "")
-    if kind not in ("grouped_conv", "split") or not (number.isascii() and number.isdigit() and int(number) >= 1):
+    if kind not in ("grouped_conv", "split", "split_columns") or not (
+        number.isascii() and number.isdigit() and int(number) >= 1
+    ):
         raise ValueError(f"view must be {ACCEPTED}; got {view!r}")
     return kind, int(number)
+
+
+def cuts_columns(view: str) -> bool:
+    """Whether the blocks of a view are blocks of columns; it then reads the transposed tensor as "split" would."""
+    return view.startswith("split_columns")
 
 
 def memory_order(tensor: Tensor, view: str, strides_of: Tensor | None) -> list[int]:
@@ -106,6 +117,8 @@ def memory_order(tensor: Tensor, view: str, strides_of: Tensor | None) -> list[i
         )
     strides = like.stride()
     dims = list(range(tensor.ndim))
+    if cuts_columns(view):
+        return [1, 0]
     if view == "matrix":
         return [*sorted(dims[:-2], key=lambda dim: -strides[dim]), *dims[-2:]]
     return [0, *sorted(dims[1:], key=lambda dim: -strides[dim])]

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.study import Study
+from glideslope.files import write_whole
 
 SEARCH, RUN = "search", "run"
 
@@ -41,9 +42,7 @@ def merge(records: Any, path: Path) -> None:
         others = before[~before["method"].isin(set(records["method"]))]
         records = pd.concat([others, records], ignore_index=True) if len(others) else records
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    records.to_parquet(partial, index=False, compression="zstd")
-    partial.replace(path)
+    write_whole(path, [records.to_parquet(index=False, compression="zstd")])
 
 
 def read(folder: Path) -> dict[str, Any]:

@@ -40,8 +40,8 @@ def region_distance(X, normal_step="landing", safeguard="lemma"):
 
 
 def skew_matrix(X, G, metric="canonical"):
-    """The n x n skew matrix A with tangent part A X, eq. (5) or its Euclidean counterpart."""
-    if metric == "canonical":
+    """The n x n skew matrix A with tangent part A X, eq. (5) or its Euclidean counterpart; one for both if n = p."""
+    if metric == "canonical" or X.shape[-2] == X.shape[-1]:
         return skew(G @ X.mH)
     return 2 * skew(G @ X.mH) - X @ skew(X.mH @ G) @ X.mH
 

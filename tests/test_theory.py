@@ -256,9 +256,9 @@ def test_a_quadratic_that_is_none_is_refused():
         ({"M": torch.ones(3, 3, dtype=torch.int64)}, "M must be one .* got torch.int64"),
         ({"M": torch.ones(3, 3).triu()}, "M must be Hermitian"),
         ({"M": torch.ones(3, 3) + 1e-2 * torch.ones(3, 3).triu()}, "M must be Hermitian"),
-        ({"columns": True}, "columns must be an integer from 1 to 3"),
-        ({"columns": 4}, "columns must be an integer from 1 to 3"),
-        ({"columns": 0}, "columns must be an integer from 1 to 3"),
+        ({"columns": True}, "columns must be a whole number from 1 to 3"),
+        ({"columns": 4}, "columns must be a whole number from 1 to 3"),
+        ({"columns": 0}, "columns must be a whole number from 1 to 3"),
         ({"linear": torch.ones(2, 3)}, r"linear must have shape \(3, 2\); got \(2, 3\)"),
         ({"safe_radius": 1.0}, "safe_radius must be a number"),
     ):

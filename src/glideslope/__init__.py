@@ -5,10 +5,8 @@ from importlib.metadata import version
 from types import ModuleType
 
 from glideslope import formulas, theory
-from glideslope.engine import landing_step
+from glideslope.engine import PAPER_OPTIONS, landing_step
 from glideslope.optim import (
-    SAGA,
-    SVRG,
     LandingAdam,
     LandingSGD,
     PenaltySGD,
@@ -29,10 +27,12 @@ from glideslope.stiefel import (
     release_,
     shard_placement,
 )
+from glideslope.variance import SAGA, SVRG
 
 __version__ = version("glideslope")
 
 __all__ = [
+    "PAPER_OPTIONS",
     "SAGA",
     "SVRG",
     "LandingAdam",

@@ -1,4 +1,4 @@
-"""Files that are complete or not there, whenever a process dies: written under another name, synced, then renamed."""
+"""Files that are complete or absent, whenever a process dies (written aside, synced, renamed), and their checksums."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ KINDS = {
 
 
 def write_whole(path: Path, parts: Iterable[bytes | memoryview], *, former: Path | None = None) -> None:
-    """Replace a file by another one, in one moment; any number of processes may do so, and the last one counts.
+    """Create a file or replace it, atomically; any number of processes may do so, and the last one wins.
 
     Args:
-        path: The file, there or not.
+        path: The file.
         parts: Its new contents, in pieces.
-        former: Where the file that is replaced stays.
+        former: Where to keep the file that is replaced.
     """
     clear_unfinished(path)
     unfinished = unique_beside(path)
@@ -49,12 +49,12 @@ def write_whole(path: Path, parts: Iterable[bytes | memoryview], *, former: Path
 
 
 def unique_beside(path: Path) -> Path:
-    """A name in the same folder that no other process takes."""
+    """A name in the same folder that no other process uses."""
     return path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
 
 
 def clear_unfinished(path: Path) -> None:
-    """Delete what killed processes left of this file; those that still write keep theirs."""
+    """Delete temporary files of this file left by killed processes; those still being written stay."""
     name = re.compile(re.escape(path.name) + r"\.[0-9a-f]{32}\.part")
     with contextlib.suppress(OSError):  # another process clears too, or the folder may not be listed
         for left in path.absolute().parent.iterdir():
@@ -63,7 +63,7 @@ def clear_unfinished(path: Path) -> None:
 
 
 def keep_as(former: Path, path: Path) -> None:
-    """Give a file a second name, so that there is no moment without it; a copy where a disk has no such names."""
+    """Give a file a second name, so that it never goes missing; a copy on disks without hard links."""
     unfinished = unique_beside(path)
     try:
         try:
@@ -87,17 +87,22 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
+def sha256(parts: Iterable[bytes | memoryview]) -> str:
+    """SHA-256 of bytes in pieces, in hexadecimal digits."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
+    for part in parts:
+        digest.update(part)
     return digest.hexdigest()
 
 
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return sha256(iter(lambda: file.read(2**20), b""))
+
+
 def special_kind(path: Path) -> str | None:
-    """The kind of thing at a path where it is no regular file, in words; None for a regular file or nothing."""
+    """The kind of a path that is not a regular file, in words; None for a regular file or nothing."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

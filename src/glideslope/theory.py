@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from glideslope.formulas.arguments import check_positive, check_radius
+from glideslope.formulas.arguments import check_positive, check_radius, check_whole_number
 from glideslope.formulas.safeguard import safeguard_lower_bound
 
 
@@ -54,8 +54,7 @@ def quadratic_constants(M: Tensor, linear: Tensor | None = None, *, columns: int
         raise ValueError(
             f"M must be one real or complex matrix of shape (n, n); got {M.dtype} of shape {tuple(M.shape)}"
         )
-    if isinstance(columns, bool) or not isinstance(columns, int) or not 1 <= columns <= M.shape[0]:
-        raise ValueError(f"columns must be an integer from 1 to {M.shape[0]}, the rows of M; got {columns!r}")
+    check_whole_number("columns", columns, least=1, most=M.shape[0], most_is="the rows of M")
     if linear is not None and linear.shape != (M.shape[0], columns):
         raise ValueError(f"linear must have shape {(M.shape[0], columns)}; got {tuple(linear.shape)}")
     if not torch.allclose(M, M.mH, rtol=0, atol=math.sqrt(torch.finfo(M.dtype).eps) * float(M.abs().max())):
@@ -156,7 +155,8 @@ class Theory:
         Args:
             iteration: k = 0, 1, ...
         """
-        return self.gradient_descent_step / math.sqrt(1 + _whole_number("iteration", iteration, least=0))
+        check_whole_number("iteration", iteration, least=0)
+        return self.gradient_descent_step / math.sqrt(1 + iteration)
 
     def fixed_step(self, iterations: int) -> float:
         """Landing SGD (20) with a fixed step: η = η_0 / sqrt(1+K), η_0 the gradient descent step.
@@ -164,7 +164,8 @@ class Theory:
         Args:
             iterations: K, the number of iterations to come.
         """
-        return self.gradient_descent_step / math.sqrt(1 + _whole_number("iterations", iterations, least=1))
+        check_whole_number("iterations", iterations, least=1)
+        return self.gradient_descent_step / math.sqrt(1 + iterations)
 
     def saga_bounds(self, number_of_terms: int) -> tuple[float, float, float, float]:
         """η*, ρ/L_g, 1/(sqrt(8N) (1+ε) L) and (ρ / (8N (4N+2) L_g L² (1+ε)²))^{1/3}, section 3.3.
@@ -175,7 +176,8 @@ class Theory:
         Args:
             number_of_terms: N > 4. The memory must start from the gradients at X_0.
         """
-        terms = _whole_number("number_of_terms", number_of_terms, least=5)
+        check_whole_number("number_of_terms", number_of_terms, least=5)
+        terms = number_of_terms
         smoothness, rho = self.merit_smoothness, self.rho
         drift = (1 + self.safe_radius) * self.constants.smoothness
         return (
@@ -195,9 +197,3 @@ class Theory:
 
     def _safeguard(self, field_bound: float) -> float:
         return safeguard_lower_bound(field_bound, attraction=self.attraction, safe_radius=self.safe_radius)
-
-
-def _whole_number(name: str, number: int, *, least: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise ValueError(f"{name} must be a whole number >= {least}; got {number!r}")
-    return number

@@ -30,11 +30,15 @@ def test_a_start_outside_names_the_parameter_its_distance_and_the_call_that_mend
         make([good, bad], lr=0.1)
 
 
-def test_the_call_in_the_message_mends_it():
-    (bad,) = parameters([(6, 3)])
-    bad.data.mul_(2.0)
-    bad.data.copy_(gs.project(bad))
-    assert gs.LandingSGD([bad]).diagnostics()[0].distance[0] < 1e-12
+@pytest.mark.parametrize("shape", [(6, 3), (3, 6), (2, 3, 6)])
+def test_the_call_in_the_message_mends_it(shape):
+    (X,) = parameters([shape])
+    X.data.mul_(2.0)
+    with pytest.raises(ValueError, match=r"X\.data = gs\.") as refusal:
+        gs.LandingSGD([X])
+    advice = str(refusal.value).partition("X.data = ")[2].partition(" for a matrix X")[0]
+    X.data = eval(advice, {"gs": gs, "X": X.detach()})
+    assert gs.LandingSGD([X]).diagnostics()[0].distance[0] < 1e-12
 
 
 def test_a_named_parameter_is_called_by_its_name():

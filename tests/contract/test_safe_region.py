@@ -27,7 +27,7 @@ NORMAL_STEPS = ["landing", "newton-schulz", "polar"]
 RULES = [
     {"safe_radius": radius, "attraction": attraction, "normal_step": normal_step, "safeguard": safeguard, **metric}
     for radius in (0.3, 0.1, 0.01)
-    for attraction in (0.1, 1.0, 10.0)
+    for attraction in (0.1, "auto", 10.0)
     for normal_step, safeguard, metric in [
         ("landing", "lemma", {}),
         ("landing", "exact", {"metric": "euclidean"}),

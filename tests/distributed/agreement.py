@@ -14,7 +14,7 @@ from distributed.spreading import drawn, message_of, orthonormal, shard
 from distributed.training import whole
 
 import glideslope as gs
-from glideslope.optim.ranks import check_fingerprint
+from glideslope.ranks.agreement import check_fingerprint
 
 
 def disagreements():
@@ -39,17 +39,16 @@ def disagreements():
     found["tensor"] = message_of(lambda: gs.LandingSGD([X], lr=torch.tensor(0.2 if odd else 0.1)))
     found["types"] = message_of(lambda: gs.LandingSGD([X], lr=torch.tensor(0.5, dtype=types[odd])))
     found["filled tensor"] = disagreeing_tensor(X, odd)
-    with patch("glideslope.optim.ranks.is_on_host", lambda tensor: not isinstance(tensor, OnDevice)):
-        found["tensor on a device"] = disagreeing_tensor(X, odd, OnDevice)
-        groups = [{**optimizer.param_groups[0], "lr": torch.tensor(0.1).as_subclass(OnDevice)}]
-        found["alike on a device"] = message_of(lambda: check_fingerprint("", groups, lambda params: [None]))
+    found["tensor on a device"] = disagreeing_tensor(X, odd, OnDevice)
+    groups = [{**optimizer.param_groups[0], "lr": torch.tensor(0.1).as_subclass(OnDevice)}]
+    found["alike on a device"] = message_of(lambda: check_fingerprint("", groups, lambda params: [None]))
     host = torch.optim.SGD([X], lr=0.1)
     found["attached"] = message_of(lambda: gs.attach_landing(host, [X], attraction=0.3 if odd else 0.5))
     return found
 
 
 class OnDevice(torch.Tensor):
-    """Stands for a tensor on an accelerator, as all that is computed from it: reading it would wait for the device."""
+    """Stands for a tensor on an accelerator, as all that is computed from it: it must not be read."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):

@@ -1,5 +1,6 @@
 """Steps of sharded parameters: each function runs on all ranks and returns what the tests compare."""
 
+import itertools
 import warnings
 from functools import partial
 
@@ -77,20 +78,20 @@ def traffic_of_a_bundle():
 
 
 def skipped_together():
-    """A gradient with a NaN on the last rank, then finite ones; per optimizer how the parameters moved, and counts."""
+    """A gradient with a NaN on the last rank, then finite ones: per optimizer and shape, what moved, and counts."""
     found = {}
-    for name, make in OPTIMIZERS.items():
-        X, Y = shard(orthonormal(12, 3)), shard(orthonormal(10, 2))
-        optimizer = make([X, Y])
+    for name, shape in itertools.product(OPTIMIZERS, ((12, 3), (8, 8))):
+        X, Y = shard(orthonormal(*shape)), shard(orthonormal(10, 2))
+        optimizer = OPTIMIZERS[name]([X, Y])
         moved = []
         for step in range(3):
             before = [whole(X), whole(Y)]
-            X.grad, Y.grad = shard(drawn(12, 3, seed=step)).data, shard(drawn(10, 2, seed=step)).data
+            X.grad, Y.grad = shard(drawn(*shape, seed=step)).data, shard(drawn(10, 2, seed=step)).data
             if step == 1 and dist.get_rank() == dist.get_world_size() - 1:
                 X.grad.detach().to_local()[-1, 0] = float("nan")
             optimizer.step()
             moved.append([not torch.equal(whole(one), old) for one, old in zip((X, Y), before, strict=True)])
-        found[name] = (moved, whole(X), [row.skipped for row in diagnosed(optimizer)])
+        found[name, shape] = (moved, whole(X), [row.skipped for row in diagnosed(optimizer)])
     return found
 
 
@@ -191,7 +192,7 @@ VIEWS = [
 
 
 def views():
-    """Every view on every dimension that can be sharded, after a few steps: parameters, to compare with the whole."""
+    """Every view on every dimension that can be sharded, after a few steps up or down: distance from the whole's."""
     found = []
     for view, shape in VIEWS:
         for dim in range(len(shape)):
@@ -199,7 +200,8 @@ def views():
             sharded = shard(X.detach().clone(), dim)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                optimizers = [gs.LandingAdam([{"params": [one], "view": view}], lr=0.05) for one in (X, sharded)]
+                groups = [[{"params": [one], "view": view}] for one in (X, sharded)]
+                optimizers = [gs.LandingAdam(group, lr=0.05, maximize=dim == 0) for group in groups]
             for step in range(3):
                 gradient = drawn(*shape, dtype=torch.float64, seed=step)
                 X.grad, sharded.grad = gradient, shard(gradient, dim).data

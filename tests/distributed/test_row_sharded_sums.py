@@ -8,7 +8,7 @@ from distributed.sums import DATA, PROBLEMS, WAYS
 from distributed.together import QUICK
 
 import glideslope as gs
-from glideslope.solve.geometry import gaussian_rows
+from glideslope.stiefel.geometry import gaussian_rows
 
 pytestmark = pytest.mark.filterwarnings("default")  # torchrun's own, in this process
 

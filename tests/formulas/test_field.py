@@ -49,6 +49,16 @@ def test_the_field_costs_four_products_or_three_in_the_square_form(n, p, product
     assert counter.multiplications == products
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_for_square_matrices_on_the_manifold_both_metrics_give_one_gradient(dtype, generator):
+    """X X^H = I, so X skew(X^H G) = skew(G X^H) X: the three-product form serves both."""
+    X = point_at_distance(6, 6, 0.0, dtype=dtype, generator=generator)
+    G = random_matrix(6, 6, dtype=dtype, generator=generator)
+    euclidean = G - X @ literal.sym(X.mH @ G)
+    for metric in METRICS:
+        torch.testing.assert_close(gs.formulas.riemannian_gradient(X, G, metric=metric), euclidean)
+
+
 def test_the_euclidean_gradient_on_the_manifold_is_pymanopts_and_geoopts(generator):
     X = point_at_distance(9, 4, 0.0, generator=generator)
     G = random_matrix(9, 4, generator=generator)

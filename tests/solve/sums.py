@@ -11,7 +11,7 @@ def draw(*shape, seed=0, dtype=torch.float64):
 
 
 def spread_data(N, n, *, seed=0, dtype=torch.float64):
-    """Samples whose variances fall from 4 to 1/4, so that the components are told apart."""
+    """Samples whose variances fall from 4 to 1/4, so that the components are distinct."""
     return draw(N, n, seed=seed, dtype=dtype) * torch.logspace(0.3, -0.3, n, dtype=torch.float64).to(dtype)
 
 

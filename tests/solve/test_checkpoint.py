@@ -144,7 +144,7 @@ def test_a_checkpoint_of_other_arguments_is_refused_with_the_difference(tmp_path
 
 
 def test_arguments_of_a_checkpoint_that_mean_nothing_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="every must be a whole number of steps >= 1; got 0"):
+    with pytest.raises(ValueError, match="checkpoint_every must be a whole number >= 1; got 0"):
         gs.minimize(pca(), checkpoint=tmp_path / "run", checkpoint_every=0)
     with pytest.raises(ValueError, match="checkpoint_every=3 needs checkpoint"):
         gs.minimize(pca(), checkpoint_every=3)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from literal import exact_distance
+from literal import exact_distance, point_at_distance
 from solve.sums import draw, ica, linear, pca, procrustes, quartic_pair, spread_data, stiefel
 
 import glideslope as gs
@@ -77,6 +77,40 @@ def test_every_retraction_reaches_the_optimum(retraction):
         solution = gs.minimize(problem, method="riemannian", retraction=retraction, step_size=step_size, tolerance=1e-7)
         assert solution.converged
         assert solution.value == pytest.approx(problem.optimum().value, abs=1e-10)
+
+
+@pytest.mark.parametrize("retraction", ["qr", "polar", "cayley", "exponential"])
+def test_every_retraction_mends_a_start_inside_the_safe_region_as_in_riemannian_sgd(retraction, generator):
+    problem = pca()
+    X0 = point_at_distance(8, 3, 0.3, generator=generator)
+    for more in ({"step_size": 0.2}, {"step_size": "auto"}, {"step_size": 0.02, "gradient": "saga", "batch_size": 7}):
+        solution = gs.minimize(problem, X0, method="riemannian", retraction=retraction, tolerance=1e-7, **more)
+        assert solution.converged
+        assert solution.distance < 1e-13
+        assert solution.value == pytest.approx(problem.optimum().value, abs=1e-10)
+    X = torch.nn.Parameter(X0.clone())
+    optimizer = gs.RiemannianSGD([X], lr=0.2, retraction=retraction)
+    for _ in range(len(gs.minimize(problem, X0, method="riemannian", step_size=0.2, tolerance=1e-7).history)):
+        X.grad = problem.gradient(X.detach())
+        optimizer.step()
+    assert gs.formulas.distance(X.detach()) < 1e-13
+    assert float(problem.value(X.detach())) == pytest.approx(problem.optimum().value, abs=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("far", [0.5, 0.501])
+def test_minimize_and_riemannian_sgd_accept_the_same_starts(far, dtype):
+    X0 = stiefel(8, 3, dtype=dtype) * (1 + far / 3**0.5) ** 0.5
+    calls = (
+        lambda: gs.minimize(pca(dtype=dtype), X0, method="riemannian", max_epochs=2),
+        lambda: gs.RiemannianSGD([torch.nn.Parameter(X0.clone())]),
+    )
+    for call in calls:
+        if far == 0.5:
+            call()
+        else:
+            with pytest.raises(ValueError, match=r"at distance.* 0\.5"):
+                call()
 
 
 def test_saga_and_svrg_with_a_constant_step_converge_where_minibatches_do_not():

@@ -62,7 +62,7 @@ def test_the_mean_that_saga_updates_is_the_mean_of_its_memory(which, monkeypatch
     for seed in range(40):
         source.gradient(stiefel(6, 2, seed=seed))
     updated = source.mean.clone()
-    source._recompute_mean(stiefel(6, 2))
+    source._recompute_mean()
     torch.testing.assert_close(updated, source.mean)
     # It is recomputed from time to time: a mean that went wrong comes right.
     monkeypatch.setattr(sources, "PASSES_BETWEEN_MEANS", 1)
@@ -70,7 +70,7 @@ def test_the_mean_that_saga_updates_is_the_mean_of_its_memory(which, monkeypatch
     for seed in range(7):
         source.gradient(stiefel(6, 2, seed=seed))
     updated = source.mean.clone()
-    source._recompute_mean(stiefel(6, 2))
+    source._recompute_mean()
     torch.testing.assert_close(updated, source.mean)
 
 

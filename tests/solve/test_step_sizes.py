@@ -38,7 +38,7 @@ def test_the_schedules_are_those_of_the_propositions():
 @pytest.mark.parametrize("attraction", [1.0, 2.5])
 def test_theory_takes_the_numbers_of_the_theory(make, attraction):
     problem = make(N=60)
-    options = {"attraction": attraction, "safe_radius": 0.4, "max_epochs": 2, "step_size": "theory"}
+    options = {**gs.PAPER_OPTIONS, "attraction": attraction, "safe_radius": 0.4, "max_epochs": 2, "step_size": "theory"}
 
     def theory(each_term):
         constants = problem.constants(0.4, each_term=each_term)
@@ -57,7 +57,7 @@ def test_theory_takes_the_numbers_of_the_theory(make, attraction):
 
 def test_the_step_of_the_theory_lowers_the_value_in_every_step():
     for problem in (pca(), procrustes(), ica(), linear()):
-        values = gs.minimize(problem, step_size="theory", max_epochs=50, tolerance=0).history.value
+        values = gs.minimize(problem, step_size="theory", max_epochs=50, tolerance=0, **gs.PAPER_OPTIONS).history.value
         assert (values[1:] <= values[:-1] + 1e-13).all()
         assert values[-1] < values[0]
 
@@ -83,7 +83,9 @@ def test_the_step_of_the_theory_lowers_the_value_in_every_step():
             r"'theory' knows landing .* got .*gradient='svrg'. Give a number",
         ),
         ({"step_size": "theory", "method": "riemannian"}, r"got method='riemannian', gradient='full'. Give a number"),
-        ({"step_size": "theory", "safe_radius": 0.8}, r"safe_radius must be < 3/4"),
+        ({"step_size": "theory", **gs.PAPER_OPTIONS, "safe_radius": 0.8}, r"safe_radius must be < 3/4"),
+        ({"step_size": "theory"}, r"needs metric='canonical', .* got 'euclidean'. Pass \*\*gs.PAPER_OPTIONS"),
+        ({"step_size": "theory", "metric": "canonical"}, r"needs a number as attraction; got 'auto'"),
     ],
 )
 def test_step_sizes_that_make_no_sense_are_refused_with_the_way_out(options, message):
@@ -93,9 +95,9 @@ def test_step_sizes_that_make_no_sense_are_refused_with_the_way_out(options, mes
 
 def test_theory_without_known_constants_is_refused():
     with pytest.raises(ValueError, match="needs constants that FiniteSum does not know"):
-        gs.minimize(quartic_pair()[1], step_size="theory")
+        gs.minimize(quartic_pair()[1], step_size="theory", **gs.PAPER_OPTIONS)
     with pytest.raises(ValueError, match="needs constants that Function does not know"):
-        gs.minimize(lambda X: X.square().sum(), stiefel(6, 2), step_size="theory")
+        gs.minimize(lambda X: X.square().sum(), stiefel(6, 2), step_size="theory", **gs.PAPER_OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,10 @@ def test_theory_without_known_constants_is_refused():
         ({"X0": torch.eye(8, 3)}, "X0 must have the type of the data, torch.float64; got torch.float32"),
         ({"X0": torch.full((8, 3), float("nan"), dtype=torch.float64)}, "X0 must be finite"),
         ({"X0": 2 * torch.eye(8, 3, dtype=torch.float64)}, r"distance .* = 5.2, beyond 0.5. Pass gs.project\(X0\)"),
-        ({"X0": 1.01 * torch.eye(8, 3, dtype=torch.float64), "method": "riemannian"}, "beyond 0.001. Pass gs.project"),
+        (
+            {"X0": 2 * torch.eye(8, 3, dtype=torch.float64), "method": "riemannian"},
+            r"distance .* = 5.2, beyond 0.5. Pass gs.project\(X0\)",
+        ),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused_with_the_way_out(options, message):

@@ -5,7 +5,7 @@ import torch
 from solve.sums import draw, linear, pca, procrustes, spread_data, stiefel
 
 import glideslope as gs
-from glideslope.solve import geometry
+from glideslope.stiefel import geometry
 
 METHODS = [{}, {"method": "riemannian"}, {"method": "penalty"}]
 FIXED = [

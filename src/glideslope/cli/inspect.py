@@ -84,7 +84,7 @@ def tensors_and_views(loaded: object) -> tuple[dict[str, Tensor], dict[str, str]
 
 
 def load(path: Path) -> object:
-    """What torch.save wrote; a ValueError of one sentence if it cannot be had without running foreign code."""
+    """The contents of a file of torch.save; a one-sentence ValueError if reading it would run foreign code."""
     layers = [value for value in vars(nn).values() if isinstance(value, type) and issubclass(value, nn.Module)]
     known: list[Any] = [
         *layers,

@@ -1,5 +1,6 @@
 """One landing step in the fewest products, safe in floating point; `glideslope.formulas` says what it computes."""
 
 from glideslope.engine.production import landing_step
+from glideslope.engine.rule import PAPER_OPTIONS
 
-__all__ = ["landing_step"]
+__all__ = ["PAPER_OPTIONS", "landing_step"]

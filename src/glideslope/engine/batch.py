@@ -1,9 +1,8 @@
 """One landing step: field, safeguard and normal part in the fewest products and passes over n x p memory.
 
 The field is computed divided by a scale σ and the step size multiplied by it, so that no gradient overflows.
-Matrices outside the safe region, or whose gradient is not finite, are told apart by masks on per-matrix numbers:
-there is no host synchronisation and no branch on data. One matrix on the CPU is already on the host: there the
-numbers are Python floats, which saves a hundred operations on tensors of one entry, in all cases but those two.
+Masks on per-matrix numbers handle matrices outside the safe region and gradients that are not finite, so there is no
+host synchronisation and no branch on data. `one_matrix` serves a single matrix on the CPU in all cases but those two.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ def step_of_batch(
     common = common_bound(X, at, rule, step_size, active)
     F = norms = None
     if common is not None:
-        F = scaled_field(X, G, at, Weights(None, rule.attraction / natural, None), rule, workspace)
+        F = scaled_field(X, G, at, Weights(None, common.attraction / natural, None), rule, workspace)
         if common.moving is not None:
             F.masked_fill_(per_matrix(common.moving.logical_not()), 0)
         norms = frobenius(F)
-        if common.admits(norms.amax().item() * natural, rule):
+        if common.admits(norms.amax().item() * natural):
             along = X.new_full((), common.step_size * natural)
             skipped = False if common.moving is None else common.moving.logical_not()
             return StepOutcome(_move(X, F, along, out, lands=True), at.distance, False, False, skipped)

@@ -1,4 +1,4 @@
-"""What a step decides for every matrix, whatever its case: where it starts, what its field is made of, how far it goes.
+"""Decisions of a step for batches, with masks for every case: start, weights of the field, length, way back.
 
 All of it follows from p x p matrices and norms: it is the same for a matrix in one piece and in blocks of rows.
 """
@@ -37,7 +37,7 @@ from glideslope.formulas.safeguard import is_outside, largest_quartic_step, pull
 
 
 class Start(NamedTuple):
-    """What is known before the field."""
+    """Numbers of a step that are known before its field."""
 
     plan: Plan
     distance: Tensor
@@ -71,7 +71,7 @@ class Length(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What the parts of the field are multiplied with, (*batch, 1, 1); None where a part is missing or has weight 1."""
+    """Factors of the parts of the field, (*batch, 1, 1); None where a part is missing or has factor 1."""
 
     share: Tensor | None
     on_residual: Tensor | float | None

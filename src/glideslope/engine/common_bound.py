@@ -17,13 +17,15 @@ from glideslope.engine.point import Point
 from glideslope.engine.products import is_on_host
 from glideslope.engine.rounding import smallest_norm
 from glideslope.engine.rule import StepRule
-from glideslope.formulas.safeguard import pull_of
+from glideslope.formulas.safeguard import attraction_of, pull_of
 
 
 class CommonBound(NamedTuple):
     """Matrices that are all inside, whose gradients are followed as they are."""
 
     step_size: float
+    attraction: float
+    """λ."""
     nearest: float
     """The least ‖X^H X - I‖."""
     farthest: float
@@ -35,7 +37,7 @@ class CommonBound(NamedTuple):
     moving: Tensor | None
     """Which matrices move; None for all. The others have no part in the numbers above."""
 
-    def admits(self, longest: float, rule: StepRule) -> bool:
+    def admits(self, longest: float) -> bool:
         """Whether the lemma admits the whole step for every matrix, where the longest field has this norm.
 
         The pull λ d (1 - d) is concave in d and the slack falls with d: they are least at one of the extremes.
@@ -43,8 +45,8 @@ class CommonBound(NamedTuple):
         length = self.step_size * longest
         if not length * length < math.inf:
             return False
-        pull = min(pull_of(rule.attraction, d) for d in (self.nearest, self.farthest)) - self.drift
-        bound: float = landing_bound(pull, max(longest, self.floor), self.reach - self.farthest, rule.attraction)
+        pull = min(pull_of(self.attraction, d) for d in (self.nearest, self.farthest)) - self.drift
+        bound: float = landing_bound(pull, max(longest, self.floor), self.reach - self.farthest, self.attraction)
         return self.step_size <= bound
 
 
@@ -58,7 +60,8 @@ def common_bound(
         return None
     largest, tiny = torch.finfo(X.dtype).max, torch.finfo(X.dtype).tiny
     step, moving, size = max(float(step_size), 0.0), active, at.size.amax().item()
-    if not max(step, 2 * rule.attraction) < largest:  # numbers that X's type does not have
+    attraction = attraction_of(rule.attraction, step)
+    if not max(step, 2 * attraction) < largest:  # numbers that X's type does not have
         return None
     if not math.isfinite(size):
         moving = torch.isfinite(at.size) if active is None else torch.isfinite(at.size) & active
@@ -75,6 +78,6 @@ def common_bound(
     if not farthest <= reach or not size < LARGEST_SIZE:
         return None
     # The affordable drift is concave in d as well.
-    if any(affordable_share(drift, d, rule, reach, step, tiny) < 1 for d in (nearest, farthest)):
+    if any(affordable_share(drift, d, attraction, reach, step, tiny) < 1 for d in (nearest, farthest)):
         return None
-    return CommonBound(step, nearest, farthest, drift, reach, smallest_norm(X), moving)
+    return CommonBound(step, attraction, nearest, farthest, drift, reach, smallest_norm(X), moving)

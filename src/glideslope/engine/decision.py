@@ -13,7 +13,7 @@ from torch import Tensor
 
 from glideslope.engine.rounding import distance_margin
 from glideslope.engine.rule import StepRule
-from glideslope.formulas.safeguard import largest_quadratic_step, pull_of
+from glideslope.formulas.safeguard import attraction_of, largest_quadratic_step, pull_of
 
 # A tensor with one number per matrix, or a float.
 Number = Any
@@ -24,12 +24,12 @@ LARGEST_SIZE = 1e15
 
 
 class Plan(NamedTuple):
-    """What is known before the field: its scale σ, what the gradient is multiplied with, and the bounds of the step."""
+    """Numbers known before the field: its scale σ, the factor of the gradient, drift and attraction."""
 
     scale: Number
     """σ: the field is computed divided by it, so that no gradient overflows."""
     share: Number
-    """What the gradient is multiplied with: 1/σ, less where its drift is not affordable."""
+    """Factor of the gradient: 1/σ, less where its drift is not affordable."""
     drift: Number
     """Bound of ‖sym(X^H T)‖ for the computed, scaled tangent part."""
     attraction: Number
@@ -78,9 +78,10 @@ def plan_step(
         step_size: η.
         tiny: The smallest normal number of the type of X.
     """
+    attraction = attraction_of(rule.attraction, step_size)
     shrink = size * 0 + 1 if isinstance(size, Tensor) else 1.0
     if rule.safeguard is not None and rule.lands:
-        shrink = affordable_share(drift, distance, rule, reach, step_size, tiny)
+        shrink = affordable_share(drift, distance, attraction, reach, step_size, tiny)
     scale = at_least(size * shrink, 1.0)
     # A gradient times a subnormal number is no longer tangent: the largest of all are not followed.
     share = shrink / scale
@@ -88,20 +89,18 @@ def plan_step(
         share = share.masked_fill(share < tiny, 0)
     elif share < tiny:
         share = 0.0
-    return Plan(scale, share, drift * share, rule.attraction / scale)
+    return Plan(scale, share, drift * share, attraction / scale)
 
 
 def affordable_share(
-    drift: Number, distance: Number, rule: StepRule, reach: float, step_size: float | Tensor, tiny: float
+    drift: Number, distance: Number, attraction: Number, reach: float, step_size: float | Tensor, tiny: float
 ) -> Number:
     """The share in [0, 1] of a gradient whose drift neither uses up half of the slack nor half of the pull."""
     slack = at_least(reach - distance, 0.0)
-    longest = 1 / (2 * rule.attraction)
-    if isinstance(step_size, Tensor):
-        within: Number = step_size.clamp(tiny, longest)
-    else:
-        within = min(max(step_size, tiny), longest)
-    affordable = pull_of(rule.attraction, distance) / 2 + slack / within / 4
+    longest = 1 / (2 * attraction)
+    within = at_least(step_size, tiny)
+    within = within.clamp(max=longest) if isinstance(within, Tensor) else min(within, longest)
+    affordable = pull_of(attraction, distance) / 2 + slack / within / 4
     share = affordable / at_least(drift, tiny)
     return share.clamp(0, 1) if isinstance(share, Tensor) else min(max(share, 0.0), 1.0)
 

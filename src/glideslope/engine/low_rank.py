@@ -28,7 +28,7 @@ STEPS_BETWEEN_GRAMS = 32
 
 def pays(G: Factored, X: Tensor, rule: StepRule) -> bool:
     """Whether a step can be tracked, and is cheaper for it: 2 n b² against 2 n p² operations, and p x p products."""
-    plain = rule.lands and rule.metric == "canonical" and rule.safeguard == "lemma"
+    plain = rule.lands and rule.safeguard == "lemma"
     return plain and X.device.type == "cpu" and 4 * len(G.W) <= 3 * X.shape[1] and 4 * X.shape[1] <= X.shape[0]
 
 
@@ -68,7 +68,7 @@ class TrackedLanding:
         reach = rule.reach - rounding_margin(X, rule, steps=self._age)
         C = G.Y.mH @ G.W
         distance, size = Delta.norm().item(), C.norm().item()
-        drift = cancelled_size(G, C.norm()).item() * drift_rate(X) + size * self._age * distance_margin(X)
+        drift = cancelled_size(G, C.norm()).item() * drift_rate(X, rule.metric) + size * self._age * distance_margin(X)
         if not distance <= reach or not math.isfinite(size + drift):
             return None
         plan = plan_step(distance, size, drift, rule, reach, step_size, torch.finfo(X.dtype).tiny)

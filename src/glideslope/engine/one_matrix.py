@@ -1,8 +1,8 @@
 """The step of one matrix on the CPU, where the numbers that belong to a matrix are Python floats.
 
-The same plan as on any device, without a hundred operations on tensors of one entry; memory, views and constants are
-prepared once, because between two products the interpreter runs on cold caches. What is rare (a start outside of the
-safe region, a gradient that is not finite or almost normal) is left to the step of all matrices.
+The decisions are those of every other step, without a hundred operations on tensors of one entry. Memory, views and
+constants are prepared once. Rare cases (a start outside the safe region, a gradient that is not finite or almost
+normal) are left to `batch`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from glideslope.formulas.field import tangent_coefficients
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_factor, newton_schulz_iterations
 from glideslope.formulas.orthogonality import frobenius, subtract_identity_
 
-# With so many times more rows than columns a Gram matrix of G and some p x p products cost less than one of X moved.
+# From this ratio n / p on, a Gram matrix of G and some p x p products cost less than a Gram matrix of the moved X.
 TALL = 10
 # A scalar product of n p numbers sums some n p / 64 of them in a row, and the margin is that of a sum of n + p.
 SHORT_ROWS = 128
-# The terms of a moved X, which cancel, may be so many times as long as X (in the norm ‖A‖_4² = ‖A^H A‖_F): rounding in
-# its Gram matrix, computed by terms, grows with the square.
+# Largest ratio of the terms of a moved X, which cancel, to X itself, in the norm ‖A‖_4² = ‖A^H A‖_F: rounding in its
+# Gram matrix, computed term by term, grows with the square of that ratio.
 LONGEST_TERMS = 3.0
 
 
@@ -57,8 +57,8 @@ def step_on_host(
     if not isinstance(prepared, HostStep) or prepared.key != key:
         if (rule.lands and rule.safeguard == "exact") or (rule.safeguard is None and not rule.lands):
             return None
-        if not 2 * rule.attraction < torch.finfo(X.dtype).max:  # a number that X's type does not have
-            return None
+        if not isinstance(rule.attraction, str) and not 2 * rule.attraction < torch.finfo(X.dtype).max:
+            return None  # a number that X's type does not have
         prepared = workspace.prepared = HostStep(X, rule, square)
     if active is not None and not active:
         return None

@@ -19,9 +19,9 @@ def landing_step(
     G: Tensor,
     *,
     step_size: float | Tensor,
-    attraction: float = 1.0,
+    attraction: float | str = "auto",
     safe_radius: float = 0.5,
-    metric: str = "canonical",
+    metric: str = "euclidean",
     normal_step: str = "landing",
     safeguard: str | None = "lemma",
     out: Tensor | None = None,
@@ -36,9 +36,10 @@ def landing_step(
         X: Iterate, shape (*batch, n, p) with n >= p.
         G: Euclidean gradient at X or any estimate of it, same shape.
         step_size: η >= 0, a number or a tensor that broadcasts to (*batch), whose negative values count as 0.
-        attraction: Weight λ > 0 of the pull towards the manifold (for normal_step="landing").
+        attraction: For normal_step="landing": weight λ > 0 of the pull towards the manifold. "auto" is 1/(2η): every
+            whole step contains one Newton-Schulz step, whatever η.
         safe_radius: ε in (0, 1).
-        metric: "canonical", eq. (5), or "euclidean".
+        metric: "euclidean", or "canonical", eq. (5).
         normal_step: "landing": F = T + λ X (X^H X - I), four products (three if n = p). "newton-schulz": a step
             along T, then one Newton-Schulz step, six (five for a tall one on the CPU). "polar": then the exact polar
             factor, by p x p products.
@@ -83,7 +84,7 @@ def take_step(
         active: Which matrices may move, one bool each; the others count as skipped. Default: all.
         cross: X^H G, or G X^H where the rule has a square form, if the caller knows it.
     """
-    workspace = workspace or Workspace()
+    workspace, rule = workspace or Workspace(), rule.for_shape(*X.shape[-2:])
     if X.ndim == 2 and is_on_host(X):
         outcome = step_on_host(X, G, step_size, rule, out, workspace, active, cross)
         if outcome is not None:

@@ -9,11 +9,11 @@ from torch import Tensor
 # number, quarters above. Measured in float32 on two cores: 15 % faster at 5000 x 200 and 500, 20 % at 1000 columns,
 # 45 % at 4096.
 GRAM_BLOCK, GRAM_STRIPS = 128, 300
-# So many multiplications make a product large enough for more than one call.
+# Smallest product, in multiplications, worth splitting.
 LEAST_WORK = 5_000_000
-# Threads share X^H Y of a tall matrix by blocks of rows, two for each thread and none smaller than this or than so many
-# times the columns; a library shares the p x p result. A whole step on two threads, in eleven processes: at 30000 x 50
-# in float32 0 to 20 % faster; at 5000 x 100 even on average, 14 % faster to 14 % slower; in float64 15 % faster.
+# Fewest rows of a block, and fewest rows per column, when X^H Y of a tall matrix is summed over blocks of rows, two for
+# each thread; a library splits the small p x p result instead. Measured, a whole step on two threads, eleven processes:
+# 30000 x 50 in float32 0 to 20 % faster; 5000 x 100 from 14 % faster to 14 % slower; in float64 15 % faster.
 LEAST_ROWS, ROWS_PER_COLUMN = 500, 5
 
 
@@ -31,7 +31,7 @@ class Workspace:
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
         self.prepared: object = None
-        """What a step on the host keeps."""
+        """Memory and constants that `one_matrix` prepares once."""
 
     def memory(self, name: str, like: Tensor, rows: int, columns: int) -> Tensor | None:
         """Uninitialised memory of shape (*batch, rows, columns) in the type and on the device of another tensor."""

@@ -1,4 +1,4 @@
-"""What floating point does to a step: the unit rounding of products, and how far a computed field is from tangent.
+"""Rounding in a step: the unit rounding of products, and how far a computed field is from tangent.
 
 In exact arithmetic sym(X^H T) = 0 for every tangent part T. Computed, T = ½ (G S - X C^H) cancels terms as large
 as C = X^H G, so a gradient almost normal to the manifold leaves a drift ‖sym(X^H T)‖ of order u ‖C‖ that no

@@ -21,7 +21,7 @@ from glideslope.engine.products import Workspace, cross_product, gram_product, p
 from glideslope.engine.rounding import drift_rate, overflow_free_norm, zero_where_not_finite_
 from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.formulas.arguments import REAL_TYPE
-from glideslope.formulas.field import sym, tangent_part
+from glideslope.formulas.field import metric_of_shape, sym, tangent_part
 from glideslope.formulas.orthogonality import per_matrix, subtract_identity_
 
 Result = TypeVar("Result")
@@ -55,7 +55,7 @@ def step_of_rows(
         active: Which matrices may move, the same in every place; None for all.
         products: X^H X and X^H G, summed over all blocks, if they are known; the first sum is then left out.
     """
-    workspace = Workspace()
+    workspace, rule = Workspace(), rule.for_shape(rows, X.shape[-1])
     gram, cross = (yield row_products(X, G)) if products is None else products
     Delta = subtract_identity_(gram)
     distance, size = overflow_free_norm(Delta), overflow_free_norm(cross)
@@ -91,10 +91,10 @@ def tangent_rows(X: Tensor, G: Tensor, count: Tensor) -> Summed[tuple[Tensor, Te
     return G - X @ sym(cross), total
 
 
-def riemannian_rows(X: Tensor, G: Tensor, metric: str) -> Summed[Tensor]:
-    """`riemannian_gradient` of one block of rows: one sum of 2 p² numbers."""
+def riemannian_rows(X: Tensor, G: Tensor, metric: str, *, rows: int) -> Summed[Tensor]:
+    """`riemannian_gradient` of one block of the n rows: one sum of 2 p² numbers."""
     gram, cross = yield [product(X.mH, X, out=None), product(X.mH, G, out=None)]
-    return tangent_part(X, G, gram, cross, metric)
+    return tangent_part(X, G, gram, cross, metric_of_shape(metric, rows, X.shape[-1]))
 
 
 def squared_norm(M: Tensor) -> Tensor:

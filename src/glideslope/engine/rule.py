@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -11,29 +11,39 @@ from glideslope.formulas.arguments import (
     METRICS,
     NORMAL_STEPS,
     SAFEGUARDS,
+    check_attraction,
     check_option,
-    check_positive,
     check_radius,
 )
+from glideslope.formulas.field import metric_of_shape
 from glideslope.formulas.normal import newton_schulz_radius, newton_schulz_reach
 
 # Columns of X may be shorter than 1 by this radius. Up to 0.9 the polar factor was exact to ten roundings, float32 and
 # float64; from 0.97 on it loses digits.
 LARGEST_POLAR_RADIUS = 0.9
+# The options of the paper's runs, for `LandingSGD(..., **gs.PAPER_OPTIONS)` and whatever else takes a step. The
+# defaults below, which every signature repeats, are those that won in benchmarks/defaults.
+PAPER_OPTIONS: dict[str, Any] = {
+    "attraction": 1.0,
+    "safe_radius": 0.5,
+    "metric": "canonical",
+    "normal_step": "landing",
+    "safeguard": "lemma",
+}
 
 
 @dataclass(frozen=True)
 class StepRule:
     """The options of a landing step, checked once."""
 
-    attraction: float = 1.0
+    attraction: float | str = "auto"
     safe_radius: float = 0.5
-    metric: str = "canonical"
+    metric: str = "euclidean"
     normal_step: str = "landing"
     safeguard: str | None = "lemma"
 
     def __post_init__(self) -> None:
-        check_positive(attraction=self.attraction)
+        check_attraction(self.attraction)
         check_radius(self.safe_radius)
         check_option("metric", self.metric, METRICS)
         check_option("normal_step", self.normal_step, NORMAL_STEPS)
@@ -43,6 +53,17 @@ class StepRule:
                 f'normal_step="polar" needs safe_radius <= {LARGEST_POLAR_RADIUS}, because inverse roots of nearly '
                 f'singular matrices lose digits; got {self.safe_radius!r}. Lower it, or use "newton-schulz"'
             )
+
+        # Made once: a step compares rules by identity. Not a field, so equal rules stay equal.
+        same = self.metric == "canonical"
+        object.__setattr__(self, "_canonical", self if same else replace(self, metric="canonical"))
+
+    def for_shape(self, n: int, p: int) -> StepRule:
+        """The rule to compute an n x p matrix with."""
+        if metric_of_shape(self.metric, n, p) == self.metric:
+            return self
+        canonical: StepRule = self._canonical  # type: ignore[attr-defined]
+        return canonical
 
     @property
     def options(self) -> tuple[float | str | None, ...]:
@@ -81,11 +102,11 @@ class StepRule:
 
     def has_square_form(self, n: int, p: int) -> bool:
         """Whether F = (skew(G X^H) + λ (X X^H - I)) X, three products, gives distance and field of a square X."""
-        return n == p and self.metric == "canonical" and not self.is_spectral
+        return n == p and not self.is_spectral
 
 
 class StepOutcome(NamedTuple):
-    """What one step did to each matrix; Python bools where that is the same for all, on the host."""
+    """The new iterates and what happened to each matrix; Python bools where it is the same for all, on the host."""
 
     X: Tensor
     """The new iterates."""

@@ -11,9 +11,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, validate_data
 from torch import Tensor
 
-from glideslope.estimators.sharded_samples import check_alike, common_seed, refuse_ranks
-from glideslope.solve.rows import ColumnRanks, Rows, column_ranks, refuse_what_is_not_finite
-from glideslope.stiefel.sharding import is_sharded
+from glideslope.ranks.agreement import agree
+from glideslope.ranks.columns import ColumnRanks, column_ranks
+from glideslope.ranks.dtensors import is_sharded
+from glideslope.solve.rows import Rows, refuse_what_is_not_finite
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -33,8 +34,7 @@ def training_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int =
     if sharded:
         refuse_ranks(estimator)
         if X.ndim == 2:
-            for group in column_ranks(X, "X").groups:
-                check_alike(estimator, X, group)
+            check_alike(estimator, X)
     if sharded or isinstance(X, np.memmap) or (isinstance(X, Tensor) and X.device.type != "cpu"):
         if X.ndim != 2:
             raise ValueError(f"Expected 2D array, one sample per row; got shape {tuple(X.shape)}. Reshape your data.")
@@ -81,6 +81,20 @@ def new_samples(estimator: BaseEstimator, X: Any, *, of_components: bool = False
     rows = Rows(array, name="X", dtype=compute_type(estimator), checked=True).take(slice(None))
     refuse_what_is_not_finite(rows, "X")
     return rows.to(compute_device(estimator))
+
+
+def refuse_ranks(estimator: Any) -> None:
+    """Raise a ValueError if an estimator takes no samples with columns on many ranks."""
+    if not getattr(estimator, "takes_ranks", False):
+        name = type(estimator).__name__
+        raise ValueError(f"{name} takes samples in one place; X is a DTensor. Give X.full_tensor(), or use OnlinePCA")
+
+
+def check_alike(estimator: Any, X: Any) -> None:
+    """Raise a ValueError on all ranks where they have other numbers of samples, types or parameters."""
+    words = {"the shape of X": str(tuple(X.shape)), "the type of X": str(X.dtype)}
+    words |= {name: repr(value) for name, value in estimator.get_params().items() if name != "random_state"}
+    agree(type(estimator).__name__, words, column_ranks(X, "X").groups)
 
 
 def without_half(X: Any) -> Any:
@@ -146,7 +160,7 @@ def numbered(batches: Iterable[Any], passes: int) -> Iterator[tuple[int, Any]]:
 def generator_of(random_state: Any, ranks: ColumnRanks | None = None) -> torch.Generator:
     """A torch generator seeded by scikit-learn's `random_state`, alike on all ranks."""
     seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-    return torch.Generator().manual_seed(common_seed(seed, ranks))
+    return torch.Generator().manual_seed(seed if ranks is None else ranks.common_seed(seed))
 
 
 def as_array(tensor: Tensor, dtype: torch.dtype) -> np.ndarray:

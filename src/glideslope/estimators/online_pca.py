@@ -22,11 +22,10 @@ from glideslope.estimators.inputs import (
 from glideslope.estimators.likelihood import log_likelihood
 from glideslope.estimators.parameters import check_share, check_tolerance, check_whole
 from glideslope.estimators.progress import Progress
-from glideslope.estimators.sharded_samples import geometry_of, spread
 from glideslope.estimators.streaming import StreamEstimator
 from glideslope.formulas.arguments import check_option
+from glideslope.ranks.dtensors import is_sharded, local_part
 from glideslope.solve.rows import Rows
-from glideslope.stiefel.sharding import is_sharded, local_part
 from glideslope.streams.refinement import Refinement
 from glideslope.streams.subspace import Subspace
 
@@ -130,7 +129,7 @@ class OnlinePCA(StreamEstimator):
             n,
             most if self.n_components is None else int(self.n_components),
             weight=None if self.step_size == "auto" else float(self.step_size),
-            geometry=geometry_of(rows),
+            geometry=rows.geometry,
             generator=generator_of(self.random_state, rows.ranks),
             dtype=rows.dtype,
             device=compute_device(self) if rows.ranks is None else rows.device,
@@ -206,7 +205,9 @@ class OnlinePCA(StreamEstimator):
     def _attribute(self, local: Tensor, shape: tuple[int, ...]) -> Any:
         """An array, or a DTensor where the columns of the samples are on many ranks."""
         dtype = self._stream.dtype
-        return as_array(local, dtype) if self._ranks is None else spread(local.to(dtype), self._ranks, shape)
+        if self._ranks is None:
+            return as_array(local, dtype)
+        return self._ranks.spread(local.to(dtype), shape, dim=len(shape) - 1)
 
     def _projected(self, X: Any, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
         """Centred samples, or the columns of them that are here, and their components."""
@@ -234,7 +235,7 @@ class OnlinePCA(StreamEstimator):
         samples = Y @ components + mean
         if self._ranks is None:
             return as_array(samples, Y.dtype)
-        return spread(samples, self._ranks, (len(Y), self._stream.n_columns))
+        return self._ranks.spread(samples, (len(Y), self._stream.n_columns), dim=1)
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-likelihood of every sample under the probabilistic model of the components and equal noise besides."""

@@ -1,4 +1,4 @@
-"""What the formulas accept: argument checks with readable errors, and half precision computed in float32."""
+"""Checks of arguments with readable errors, and half precision computed in float32."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ REAL_TYPE = {
 METRICS = ("canonical", "euclidean")
 NORMAL_STEPS = ("landing", "newton-schulz", "polar")
 SAFEGUARDS = ("lemma", "exact", None)
+AUTOMATIC = "auto"
 
 
 def check_matrices(**tensors: Tensor) -> None:
@@ -53,13 +54,24 @@ def check_matrices(**tensors: Tensor) -> None:
             )
 
 
-def check_positive(**numbers: float) -> None:
-    """Raise a ValueError unless every number is finite and > 0."""
+def check_positive(**numbers: float | Tensor) -> None:
+    """Raise a ValueError unless every number is finite and > 0. Values of tensors are not read."""
     for name, number in numbers.items():
+        if isinstance(number, Tensor):
+            continue
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise ValueError(f"{name} must be a number > 0; got {number!r}")
         if not (number > 0 and math.isfinite(number)):
             raise ValueError(f"{name} must be finite and > 0; got {number!r}")
+
+
+def check_attraction(attraction: float | str) -> None:
+    """Raise a ValueError unless attraction is "auto", or finite and > 0."""
+    if isinstance(attraction, (str, Tensor)):
+        if not isinstance(attraction, str) or attraction != AUTOMATIC:
+            raise ValueError(f"attraction must be a number > 0 or {AUTOMATIC!r}; got {attraction!r}")
+    else:
+        check_positive(attraction=attraction)
 
 
 def check_step_size(step_size: float | Tensor, batch: torch.Size) -> None:
@@ -86,6 +98,16 @@ def check_radius(safe_radius: float) -> None:
     """Raise a ValueError unless 0 < safe_radius < 1."""
     if isinstance(safe_radius, bool) or not isinstance(safe_radius, (int, float)) or not 0 < safe_radius < 1:
         raise ValueError(f"safe_radius must be a number in the open interval (0, 1); got {safe_radius!r}")
+
+
+def check_whole_number(
+    name: str, number: Any, *, least: int, most: int | None = None, most_is: str | None = None
+) -> None:
+    """Raise a ValueError unless a number is an int from least to most; `most_is` says in the error what most is."""
+    is_int = isinstance(number, int) and not isinstance(number, bool)
+    if not is_int or number < least or (most is not None and number > most):
+        limits = f">= {least}" if most is None else f"from {least} to {most}" + (f", {most_is}" if most_is else "")
+        raise ValueError(f"{name} must be a whole number {limits}; got {number!r}")
 
 
 def check_option(name: str, value: object, accepted: tuple[object, ...]) -> None:

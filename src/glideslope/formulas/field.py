@@ -31,14 +31,23 @@ def skew(M: Tensor) -> Tensor:
     return (M - M.mH) / 2
 
 
+def metric_of_shape(metric: str, n: int, p: int) -> str:
+    """The metric to compute with: for n = p both gradients are skew(G X^H) X.
+
+    On the manifold a square X has X X^H = I, so X skew(X^H G) = skew(G X^H) X: the Euclidean gradient is the canonical
+    one. Off the manifold any A X with a skew-Hermitian A will do, and this one costs the fewest products.
+    """
+    return "canonical" if n == p else metric
+
+
 def tangent_coefficients(
     Delta: Tensor, C: Tensor, metric: str, *, square: bool = False, out: Tensor | None = None
 ) -> tuple[Tensor, float]:
     """K, p x p, and the factor c of the tangent part T = c (X K + G S), for S = X^H X, Δ = S - I and C = X^H G.
 
     Canonical: T = ½ (G S - X C^H), eq. (5). Euclidean: T = G S - X C^H - X skew(C) S, which is
-    G - X sym(X^H G) on the manifold; K = -(sym(C) + skew(C) Δ). Both are A X with a skew-Hermitian A, at any X. In the
-    square form, with C = G X^H, the canonical T is c K X.
+    G - X sym(X^H G) on the manifold; K = -(sym(C) + skew(C) Δ). Both are A X with a skew-Hermitian A, at any X. For
+    n = p see `metric_of_shape`. In the square form, with C = G X^H, the canonical T is c K X.
     """
     if square:
         return torch.sub(C, C.mH, out=out), 0.5
@@ -53,8 +62,8 @@ def riemannian_gradient(X: Tensor, G: Tensor, *, metric: str = "canonical") -> T
     r"""Riemannian gradient, extended to any X: canonical skew(G X^H) X, eq. (5), or Euclidean (see below).
 
     Euclidean metric: (2 skew(G X^H) - X skew(X^H G) X^H) X, which is G - X sym(X^H G) on the manifold. The
-    canonical one is half as long on the complement of span(X). Four products of cost O(n p²); two of cost
-    O(n² p) for the canonical metric when n is close to p.
+    canonical one is half as long on the complement of span(X); for n = p both are the canonical one. Four products of
+    cost O(n p²); two of cost O(n² p) for the canonical metric when n is close to p.
 
     Args:
         X: Iterate, shape (*batch, n, p) with n >= p. Need not be orthonormal.
@@ -64,6 +73,7 @@ def riemannian_gradient(X: Tensor, G: Tensor, *, metric: str = "canonical") -> T
     check_matrices(X=X, G=G)
     check_option("metric", metric, METRICS)
     n, p = X.shape[-2:]
+    metric = metric_of_shape(metric, n, p)
     if metric == "canonical" and n <= SQUARE_GRADIENT_UP_TO * p:
         return skew(G @ X.mH) @ X
     return tangent_part(X, G, X.mH @ X, X.mH @ G, metric)
@@ -114,6 +124,7 @@ def landing_field(X: Tensor, G: Tensor, *, attraction: float, metric: str = "can
     check_option("metric", metric, METRICS)
     check_positive(attraction=attraction)
     n, p = X.shape[-2:]
+    metric = metric_of_shape(metric, n, p)
     if metric == "canonical" and n <= SQUARE_FIELD_UP_TO * p:
         return (skew(G @ X.mH) + attraction * subtract_identity_(X @ X.mH)) @ X
     S = X.mH @ X

@@ -8,16 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.formulas.arguments import check_matrices, check_positive, check_radius, in_full_precision
+from glideslope.formulas.arguments import AUTOMATIC, check_matrices, check_positive, check_radius, in_full_precision
 from glideslope.formulas.field import sym
 from glideslope.formulas.orthogonality import frobenius, per_matrix, residual
 
 # Expansions of the quartic; they converge at least quadratically, and 8 reached float64 rounding from all starts tried.
 EXPANSIONS = 8
+# The automatic attraction follows step sizes between these two: squares of it must neither overflow nor vanish.
+SMALLEST_STEP, LARGEST_STEP = 1e-12, 1e12
+# A little less than one half: then 1/(2λ), however it is rounded, is no less than the step size.
+LARGEST_PULL = 0.5 * (1 - 1e-6)
 
 
 @in_full_precision
-def safeguard_step(distance: Tensor, field_norm: Tensor, *, attraction: float, safe_radius: float) -> Tensor:
+def safeguard_step(distance: Tensor, field_norm: Tensor, *, attraction: float | Tensor, safe_radius: float) -> Tensor:
     r"""Step-size safeguard η(X) = min{(b + √(b² + g² (ε - d))) / g², 1/(2λ)} with b = λ d (1 - d), eq. (14).
 
     No step up to η(X) along F(X, A) leaves the safe region. A zero field gives the cap 1/(2λ); d > ε gives 0,
@@ -26,13 +30,26 @@ def safeguard_step(distance: Tensor, field_norm: Tensor, *, attraction: float, s
     Args:
         distance: d = ‖X^H X - I‖_F, one per matrix.
         field_norm: g = ‖F‖_F, one per matrix.
-        attraction: Weight λ > 0.
+        attraction: Weight λ > 0, a number or one per matrix.
         safe_radius: ε in (0, 1).
     """
     check_positive(attraction=attraction)
     check_radius(safe_radius)
     root: Tensor = largest_quadratic_step(pull_of(attraction, distance), field_norm, safe_radius - distance)
     return root.clamp(max=1 / (2 * attraction)).masked_fill(is_outside(distance, safe_radius), 0)
+
+
+def attraction_of(attraction: float | str, step_size: Any) -> Any:
+    """λ for a step of size η: the number given, or for "auto" λ = 1/(2η), for which the cap 1/(2λ) is η itself.
+
+    The normal part of a whole step is then one Newton-Schulz step at X, η λ ∇N(X) = ½ X (X^H X - I), whatever η. The
+    distance becomes Δ⁺ = O(Δ²) + η² T^H T, where a constant λ leaves about η ‖T^H T‖ / (2λ). Tensors or numbers.
+    """
+    if attraction != AUTOMATIC:
+        return attraction
+    if isinstance(step_size, Tensor):
+        return LARGEST_PULL / step_size.clamp(SMALLEST_STEP, LARGEST_STEP)
+    return LARGEST_PULL / min(max(step_size, SMALLEST_STEP), LARGEST_STEP)
 
 
 def pull_of(attraction: Any, distance: Any) -> Any:

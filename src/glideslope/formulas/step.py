@@ -8,18 +8,19 @@ from torch import Tensor
 from glideslope.formulas.arguments import (
     NORMAL_STEPS,
     SAFEGUARDS,
+    check_attraction,
     check_matrices,
     check_option,
     check_radius,
     check_step_size,
     in_full_precision,
 )
-from glideslope.formulas.field import landing_field, riemannian_gradient
+from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.normal import newton_schulz_reach
 from glideslope.formulas.orthogonality import distance, frobenius, per_matrix, residual, spectral_distance
 from glideslope.formulas.penalty import penalised_gradient, penalty_gradient
 from glideslope.formulas.retraction import polar_retraction, retract
-from glideslope.formulas.safeguard import exact_safeguard_step, safeguard_step
+from glideslope.formulas.safeguard import attraction_of, exact_safeguard_step, safeguard_step
 
 
 @in_full_precision
@@ -28,9 +29,9 @@ def landing_step(
     G: Tensor,
     *,
     step_size: float | Tensor,
-    attraction: float = 1.0,
+    attraction: float | str = "auto",
     safe_radius: float = 0.5,
-    metric: str = "canonical",
+    metric: str = "euclidean",
     normal_step: str = "landing",
     safeguard: str | None = "lemma",
 ) -> Tensor:
@@ -43,26 +44,28 @@ def landing_step(
         X: Iterate, shape (*batch, n, p) with n >= p.
         G: Euclidean gradient at X or any estimate of it, same shape.
         step_size: η >= 0, a number or one per matrix.
-        attraction: Weight λ > 0 of the pull towards the manifold, for normal_step="landing".
+        attraction: Weight λ > 0 of the pull towards the manifold, for normal_step="landing"; "auto" is 1/(2η).
         safe_radius: ε in (0, 1).
-        metric: "canonical" or "euclidean".
+        metric: "euclidean", or "canonical", eq. (5).
         normal_step: "landing": along F = T + λ X (X^H X - I). "newton-schulz": along T, then a Newton-Schulz step.
             "polar": along T, then the polar factor.
         safeguard: "lemma", "exact" or None.
     """
     check_matrices(X=X, G=G)
     check_step_size(step_size, X.shape[:-2])
+    check_attraction(attraction)
     check_radius(safe_radius)
     check_option("normal_step", normal_step, NORMAL_STEPS)
     check_option("safeguard", safeguard, SAFEGUARDS)
     if normal_step != "landing":
         return _two_steps(X, riemannian_gradient(X, G, metric=metric), step_size, safe_radius, normal_step, safeguard)
-    F = landing_field(X, G, attraction=attraction, metric=metric)
     step = torch.zeros_like(distance(X)) + step_size
+    weight = torch.zeros_like(step) + attraction_of(attraction, step)
+    F = riemannian_gradient(X, G, metric=metric) + per_matrix(weight) * penalty_gradient(X)
     if safeguard == "lemma":
-        step = step.minimum(safeguard_step(distance(X), frobenius(F), attraction=attraction, safe_radius=safe_radius))
+        step = step.minimum(safeguard_step(distance(X), frobenius(F), attraction=weight, safe_radius=safe_radius))
     elif safeguard == "exact":
-        step = step.minimum(exact_safeguard_step(X, F, safe_radius=safe_radius)).clamp(max=1 / (2 * attraction))
+        step = step.minimum(exact_safeguard_step(X, F, safe_radius=safe_radius)).minimum(1 / (2 * weight))
     return torch.where(per_matrix(distance(X) > safe_radius), newton_schulz_step(X), X - per_matrix(step) * F)
 
 
@@ -89,7 +92,7 @@ def newton_schulz_step(X: Tensor) -> Tensor:
 
 
 def riemannian_step(
-    X: Tensor, G: Tensor, *, step_size: float, metric: str = "canonical", retraction: str = "qr"
+    X: Tensor, G: Tensor, *, step_size: float, metric: str = "euclidean", retraction: str = "qr"
 ) -> Tensor:
     """One step R(X, -η grad f(X)), eqs. (3) and (9), shape (*batch, n, p).
 
@@ -97,7 +100,7 @@ def riemannian_step(
         X: Orthonormal matrices, shape (*batch, n, p) with n >= p.
         G: Euclidean gradient at X or an estimate of it, same shape.
         step_size: η >= 0.
-        metric: "canonical" or "euclidean".
+        metric: "euclidean", or "canonical", eq. (5).
         retraction: "qr", "polar", "cayley" or "exponential".
     """
     return retract(X, -step_size * riemannian_gradient(X, G, metric=metric), kind=retraction)

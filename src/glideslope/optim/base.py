@@ -32,9 +32,10 @@ from glideslope.optim.bucket import (
 )
 from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis
 from glideslope.optim.groups import divided, not_matrices
-from glideslope.optim.ranks import check_agreement, check_fingerprint
-from glideslope.optim.sharded import Sharded, sharded_distances, warn_of_moves
-from glideslope.stiefel.sharding import is_sharded
+from glideslope.optim.sharded import Sharded, warn_of_moves
+from glideslope.ranks.agreement import check_agreement, check_fingerprint
+from glideslope.ranks.dtensors import is_sharded, whole
+from glideslope.stiefel.sharding import sharded_distances
 from glideslope.stiefel.views import as_matrices, cuts_columns, default_view, matrix_shape
 
 Group = dict[str, Any]
@@ -194,12 +195,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
         else:
             point = as_matrices(point, view)
             distances = distance(point.float() if point.dtype in HALF_TYPES else point).reshape(-1).tolist()
-        counts = (
-            (state[key].full_tensor() if is_sharded(state[key]) else state[key]).tolist()
-            if key in state
-            else [0] * len(distances)
-            for key in COUNTERS
-        )
+        counts = (whole(state[key]).tolist() if key in state else [0] * len(distances) for key in COUNTERS)
         return MatrixDiagnosis(name, distances, *counts)
 
     def _gradients_of(self, params: Sequence[Tensor]) -> list[Tensor | None]:

@@ -16,10 +16,14 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor
 
+from glideslope.engine.point import cross_of
+from glideslope.engine.production import take_step
 from glideslope.engine.products import Workspace
+from glideslope.engine.rounding import overflow_free_norm
 from glideslope.formulas.arguments import HALF_TYPES
-from glideslope.stiefel.sharding import is_sharded
-from glideslope.stiefel.views import as_matrices, cuts_columns, flattened_shape, matrix_shape
+from glideslope.formulas.field import without_normal_part
+from glideslope.ranks.dtensors import is_sharded, whole
+from glideslope.stiefel.views import as_matrices, copy_matrices_, cuts_columns, flattened_shape, matrix_shape
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 State = dict[str, Any]
@@ -39,10 +43,37 @@ def outside_inference_mode(function: Function) -> Function:
     return cast(Function, wrapper)
 
 
+class Products(NamedTuple):
+    """A direction D at X, and their products over all rows of the matrices."""
+
+    D: Tensor
+    active: Tensor
+    """Which matrices may move."""
+    cross: Tensor
+    """X^H D; D X^H in the square form of matrices in one place."""
+    length: Tensor
+    """‖X‖_F."""
+    square: bool = False
+    """Whether the step has a square form."""
+    gram: Tensor | None = None
+    """X^H X, where the rows are on many ranks and it comes in the same sum."""
+
+
+class Estimate(NamedTuple):
+    """A gradient estimate, the step size along it, and which matrices may move (None for all)."""
+
+    G: Tensor
+    step_size: float | Tensor
+    active: Tensor | None = None
+    products: Products | None = None
+    """Of X and G, where the estimate needed them already."""
+
+
 class Bucket(ABC):
     """Parameters of one shape, type, device and view that take a step together.
 
-    Everything is in one layout: (n, p) for one matrix, else (matrices, n, p), with n >= p.
+    Everything is in one layout: (n, p) for one matrix, else (matrices, n, p), with n >= p. Methods that return `Any`
+    return what they say here, and of matrices with rows on many ranks a `Summed` of it.
     """
 
     def __init__(self, params: Sequence[Tensor], view: str, states: Sequence[State]) -> None:
@@ -63,8 +94,16 @@ class Bucket(ABC):
         """The iterates, to be written in place."""
 
     @abstractmethod
+    def matrices_of(self, tensors: list[Tensor]) -> Tensor:
+        """Tensors like the parameters, one each, as matrices in the compute type, not to be written."""
+
+    @abstractmethod
+    def tensors_of(self, matrices: Tensor) -> list[Tensor]:
+        """The inverse of `matrices_of`, in the type and placed as the parameters."""
+
     def gradients(self, given: list[Tensor]) -> Tensor:
-        """The gradients of the parameters in the compute type, not to be written."""
+        """The gradients of the parameters as matrices, until the next step."""
+        return self.matrices_of(given)
 
     @abstractmethod
     def buffer(self, name: str) -> Tensor:
@@ -82,6 +121,26 @@ class Bucket(ABC):
     def is_current(self) -> bool:
         """Whether the parameters are as they were, and the state entries still those this bucket writes to."""
 
+    def products(self, X: Tensor, D: Tensor, active: Tensor) -> Any:
+        """The `Products` of X and a direction, which may be written."""
+        square = self.rule.has_square_form(*X.shape[-2:])
+        memory = self.workspace.memory("cross", X, X.shape[-1], X.shape[-1])
+        return Products(D, active, cross_of(X, D, square=square, out=memory), overflow_free_norm(X), square)
+
+    def tangent(self, X: Tensor, G: Tensor, active: Tensor) -> Any:
+        """G - X sym(X^H G), which may be written to G, and which matrices are active on all ranks."""
+        return G.copy_(without_normal_part(X, G)), active
+
+    def tangent_and_norm(self, X: Tensor, G: Tensor, active: Tensor) -> Any:
+        """The same and its Frobenius norm for each matrix."""
+        return *self.tangent(X, G, active), overflow_free_norm(G)
+
+    def step(self, X: Tensor, estimate: Estimate) -> Any:
+        """The `StepOutcome` of a landing step along an estimate, from X and written to it."""
+        G, step_size, active, known = estimate
+        cross, memory = None if known is None else known.cross, self.workspace
+        return take_step(X, G, step_size, self.rule, out=X, workspace=memory, active=active, cross=cross)
+
 
 class InPlace(Bucket):
     """One parameter, stepped in its own memory; scratch is shared with all parameters of its matrix shape."""
@@ -96,8 +155,11 @@ class InPlace(Bucket):
     def points(self) -> Tensor:
         return as_matrices(self.param.detach(), self.view)
 
-    def gradients(self, given: list[Tensor]) -> Tensor:
-        return as_matrices(given[0], self.view, strides_of=self.param)
+    def matrices_of(self, tensors: list[Tensor]) -> Tensor:
+        return as_matrices(tensors[0], self.view, strides_of=self.param)
+
+    def tensors_of(self, matrices: Tensor) -> list[Tensor]:
+        return [copy_matrices_(torch.empty_like(self.param), matrices, self.view)]
 
     def buffer(self, name: str) -> Tensor:
         given = self.state.get(name)
@@ -144,9 +206,18 @@ class Stack(Bucket):
         masters.copy_(torch.where(unchanged, masters, given))
         return self.matrices(masters)
 
+    def matrices_of(self, tensors: list[Tensor]) -> Tensor:
+        return self.matrices(torch.stack(tensors).to(self.dtype).contiguous())
+
+    def tensors_of(self, matrices: Tensor) -> list[Tensor]:
+        *_, rows, columns = flattened_shape(self.params[0].shape, self.view)
+        blocks, shape = matrices.mT if rows < columns else matrices, self.params[0].shape
+        stack = blocks.reshape(-1, *shape[::-1]).mT if cuts_columns(self.view) else blocks.reshape(-1, *shape)
+        return list(stack.to(self.params[0].dtype).unbind(0))
+
     def gradients(self, given: list[Tensor]) -> Tensor:
         if self.half:
-            return self.matrices(torch.stack(given).to(self.dtype))
+            return self.matrices_of(given)
         return self.matrices(torch.stack(given, out=self._scratch("gradients")))
 
     def buffer(self, name: str) -> Tensor:
@@ -181,14 +252,6 @@ class Stack(Bucket):
         blocks = (stack.mT if cuts_columns(self.view) else stack).view(-1, rows, columns)
         return blocks.mT if rows < columns else blocks
 
-    def stacked(self, matrices: Tensor) -> Tensor:
-        """The inverse of `matrices`."""
-        *_, rows, columns = flattened_shape(self.params[0].shape, self.view)
-        blocks = matrices.mT if rows < columns else matrices
-        if cuts_columns(self.view):
-            return blocks.reshape(-1, *self.params[0].shape[::-1]).mT
-        return blocks.reshape(-1, *self.params[0].shape)
-
     def _scratch(self, name: str) -> Tensor:
         if name not in self.scratches:
             shape = (len(self.params), *self.params[0].shape)
@@ -220,9 +283,8 @@ def loaded_entries(param: Tensor, saved: State) -> State:
     if not half:
         tensors.pop("master", None)
     for name, value in tensors.items():
-        whole = value.full_tensor() if is_sharded(value) and not is_sharded(param) else value
-        entry = whole.to(param.device, copy=True)
-        tensors[name] = entry.to(compute_type) if whole.shape == param.shape else entry
+        entry = (value if is_sharded(param) else whole(value)).to(param.device, copy=True)
+        tensors[name] = entry.to(compute_type) if entry.shape == param.shape else entry
     return tensors
 
 

@@ -21,8 +21,9 @@ import torch
 from torch import nn
 
 from glideslope.files import digest_of, sync_folder, write_whole
-from glideslope.optim.gradient_memory import GradientMemory
-from glideslope.optim.ranks import agree, failing_together, gathered, rank_and_ranks
+from glideslope.formulas.arguments import check_whole_number
+from glideslope.ranks.agreement import agree, failing_together, gathered, rank_and_ranks
+from glideslope.variance.gradient_memory import GradientMemory
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata
@@ -58,9 +59,8 @@ def save_checkpoint(
     from torch.distributed.checkpoint.state_dict_saver import save
 
     agree("save_checkpoint", {"step": repr(step), "keep": repr(keep)})
-    check_step(step)
-    if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
-        raise ValueError(f"keep must be a whole number >= 1; got {keep!r}")
+    check_whole_number("step", step, least=0)
+    check_whole_number("keep", keep, least=1)
     place = Path(folder) / f"step-{step:09d}"
     beside = place.with_name(place.name + ".part")
     first = rank_and_ranks()[0] == 0
@@ -131,7 +131,7 @@ def load_checkpoint(
         folder: As for `save_checkpoint`.
         model: The model, sharded as it is to be.
         optimizer: Its optimizer.
-        step: Which checkpoint; the newest unless given.
+        step: Which checkpoint. Default: the newest.
         **others: All else that was saved, by the same names.
     """
     from torch.distributed.checkpoint.state_dict import set_state_dict
@@ -141,7 +141,7 @@ def load_checkpoint(
 
     agree("load_checkpoint", {"step": repr(step)})
     if step is not None:
-        check_step(step)
+        check_whole_number("step", step, least=0)
     with failing_together(OSError, f"the checkpoints in {str(folder)!r} cannot be listed"):
         found = [path for path in checkpoints_in(folder) if step is None or steps_of(path) <= step]
     newest = found[-1] if found and step in (None, steps_of(found[-1])) else None
@@ -189,12 +189,6 @@ def checkpoints_in(folder: str | os.PathLike[str]) -> list[Path]:
 def steps_of(place: Path) -> int:
     """The steps done when a checkpoint was written, from its name."""
     return int(place.name.partition("-")[2])
-
-
-def check_step(step: Any) -> None:
-    """Raise a ValueError unless the number of steps is a whole one."""
-    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-        raise ValueError(f"step must be a whole number >= 0; got {step!r}")
 
 
 def checked(place: Path, before: Path | None) -> Metadata:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.orthogonality import spectral_distance
-from glideslope.optim.sharded import sharded_distances
-from glideslope.stiefel.sharding import is_sharded
+from glideslope.ranks.dtensors import is_sharded
+from glideslope.stiefel.sharding import sharded_distances
 from glideslope.stiefel.views import as_matrices
 
 # Often enough to be told early, rarely enough to cost nothing.

@@ -14,12 +14,12 @@ from torch import Tensor
 from glideslope.engine.gradient import add_product_
 from glideslope.engine.rounding import overflow_free_norm, zero_where_not_finite_
 from glideslope.formulas.arguments import REAL_TYPE
-from glideslope.formulas.field import sym, without_normal_part
+from glideslope.formulas.field import sym
 from glideslope.formulas.orthogonality import per_matrix
-from glideslope.optim.bucket import Bucket
+from glideslope.optim.bucket import Bucket, Products
 
-# X sym(X^H D) is a normal part for X near the manifold. A matrix with a longer column than this, as after a bad load,
-# keeps its momentum as it is until it is back.
+# X sym(X^H D) is a normal part for X near the manifold. A matrix whose columns are longer than this, in root mean
+# square, as after a bad load, keeps its momentum as it is until it is back.
 LONGEST_COLUMN = 2.0
 
 
@@ -79,97 +79,56 @@ def keep_momentum(bucket: Bucket, direction: Tensor, active: Tensor, options: Mo
         torch.where(moving, direction, buffer, out=buffer)
 
 
-def keep_tangent_momentum(
-    bucket: Bucket, X: Tensor, direction: Tensor, C: Tensor, active: Tensor, options: Momentum, *, square: bool = False
-) -> None:
-    """`keep_momentum` less the normal part X sym(C), C = X^H D, of the direction at this X. One product.
+def keep_tangent_momentum(bucket: Bucket, X: Tensor, products: Products, options: Momentum) -> None:
+    """`keep_momentum` less the normal part X sym(C), C = X^H D, of the direction D at this X. One product.
 
     A gradient's normal part does not vanish at a constrained solution. A buffer that kept it would hold several times
-    a large normal matrix, whose tangent part at the next X drives the iterate away. In the square form, with
-    C = D X^H, the normal part is sym(C) X.
+    a large normal matrix, whose tangent part at the next X drives the iterate away. In the square form the normal part
+    is sym(D X^H) X; for some of the rows only, that is ½ (D S + X C^H) with S = X^H X.
     """
-    # ‖X^H D‖ is at most ‖X‖ ‖D‖: a cheap sign of a matrix that is far too long.
-    active = active & (overflow_free_norm(C) <= LONGEST_COLUMN * overflow_free_norm(direction))
+    direction, active, C, length, square, S = products
+    active = active & (length <= LONGEST_COLUMN * X.shape[-1] ** 0.5)
     keep_momentum(bucket, direction, active, options)
-    weights = torch.where(per_matrix(active), sym(C), 0)
-    left, right = (weights, X) if square else (X, weights)
-    add_product_(bucket.buffer("momentum_buffer"), left, right, alpha=-options.share)
-
-
-def keep_tangent_momentum_of_rows(
-    bucket: Bucket,
-    X: Tensor,
-    direction: Tensor,
-    products: tuple[Tensor, Tensor],
-    active: Tensor,
-    options: Momentum,
-    *,
-    square: bool,
-) -> None:
-    """`keep_tangent_momentum` of some rows, from S = X^H X and C = X^H D over all of them.
-
-    The square form needs all rows of X, so it is written out: sym(D X^H) X = ½ (D S + X C^H).
-    """
-    columns = products[0].diagonal(dim1=-2, dim2=-1).real.amax(-1)
-    active = active & (columns <= LONGEST_COLUMN**2)
-    keep_momentum(bucket, direction, active, options)
-    S, C = (torch.where(per_matrix(active), product, 0) for product in products)
-    buffer = bucket.buffer("momentum_buffer")
-    if square:
-        add_product_(buffer, direction, S, alpha=-options.share / 2)
-        add_product_(buffer, X, C.mH, alpha=-options.share / 2)
+    buffer, moving, share = bucket.buffer("momentum_buffer"), per_matrix(active), options.share
+    C = torch.where(moving, C, 0)
+    if not square:
+        add_product_(buffer, X, sym(C), alpha=-share)
+    elif S is None:
+        add_product_(buffer, sym(C), X, alpha=-share)
     else:
-        add_product_(buffer, X, sym(C), alpha=-options.share)
+        add_product_(buffer, direction, torch.where(moving, S, 0), alpha=-share / 2)
+        add_product_(buffer, X, C.mH, alpha=-share / 2)
 
 
 def adam_moments(
-    bucket: Bucket, X: Tensor, G: Tensor, *, betas: tuple[float, float], eps: float
+    bucket: Bucket, tangent: Tensor, active: Tensor, norm: Tensor, *, betas: tuple[float, float], eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Adam's direction with one second moment per matrix, the mean square of its entries.
+    """Adam's direction with one second moment per matrix, the mean square of its entries, and what is active.
 
-    The moments are of the gradient without its normal part, which does not vanish at a constrained optimum. The
-    direction has entries of size one, as Adam's, divided by √n: columns of size one.
-    """
-    clean, active = finite_part(bucket, G)
-    clean.copy_(without_normal_part(X, clean))
-    return update_moments(bucket, clean, active, overflow_free_norm(clean), G.shape[-2], betas=betas, eps=eps)
-
-
-def update_moments(
-    bucket: Bucket,
-    clean: Tensor,
-    active: Tensor,
-    norm: Tensor,
-    n: int,
-    *,
-    betas: tuple[float, float],
-    eps: float,
-) -> tuple[Tensor, Tensor]:
-    """The direction of `adam_moments` from a gradient without its normal part, which is overwritten.
+    The direction has entries of size one, as Adam's, divided by √n: columns of size one.
 
     Args:
         bucket: Whose moments.
-        clean: The gradients, or some of their rows.
+        tangent: The gradient without its normal part, which does not vanish at a constrained optimum; overwritten.
         active: Which matrices may change.
-        norm: ‖clean‖_F of each matrix, over all of its rows.
-        n: The number of all rows.
+        norm: ‖tangent‖_F of each matrix, over all of its rows.
         betas: Decay of the moments.
         eps: Added to the root of the second moment.
     """
-    real = REAL_TYPE[clean.dtype]
-    size = norm / (n * clean.shape[-1]) ** 0.5
+    (n, p), real = bucket.matrix_shape[-2:], REAL_TYPE[tangent.dtype]
+    size = norm / (n * p) ** 0.5
     active = active & torch.isfinite(size)
     gain = active.to(real)
     steps = bucket.numbers("steps", torch.int64).add_(active)
     first = bucket.buffer("first_moment")
     # Kept as its root, because the square of a large gradient overflows.
     root = bucket.numbers("root_second_moment", real)
-    first.mul_(per_matrix(1 - gain * (1 - betas[0]))).addcmul_(clean, per_matrix(gain * (1 - betas[0])))
+    first.mul_(per_matrix(1 - gain * (1 - betas[0]))).addcmul_(tangent, per_matrix(gain * (1 - betas[0])))
     root.copy_(torch.where(active, torch.hypot(root * betas[1] ** 0.5, size * (1 - betas[1]) ** 0.5), root))
     age = steps.clamp(min=1).to(real)
     correction = (1 - betas[1] ** age).sqrt() / (1 - betas[0] ** age)
     scale = correction / (root + eps * (1 - betas[1] ** age).sqrt()) / n**0.5
-    return clean.copy_(first).mul_(per_matrix(scale)), active
+    return tangent.copy_(first).mul_(per_matrix(scale)), active
 
 
 def finite_part(bucket: Bucket, G: Tensor) -> tuple[Tensor, Tensor]:

@@ -175,17 +175,18 @@ def attach_landing(
     optimizer: AnyOptimizer,
     params: Any,
     *,
-    attraction: float = 0.5,
+    attraction: float | str = "auto",
     safe_radius: float = 0.5,
     safeguard: str | None = "lemma",
     metric: str = "euclidean",
-    normal_step: str = "landing",
+    normal_step: str = "newton-schulz",
     foreach: bool | None = None,
 ) -> AnyOptimizer:
     r"""Make any torch optimizer keep `params` orthonormal: its proposed update D becomes a landing step.
 
     During its step the optimizer sees the gradient without its normal part. Afterwards the parameters go back,
-    and take X - min(1, η(X)) (T(D) + λ X (X^H X - I)) instead, with T(D) the tangent part of D. Returns the same
+    and take the landing step of size 1 along D instead, with T(D) the tangent part of D: X - T(D), then one
+    Newton-Schulz step; with normal_step="landing" X - min(1, η(X)) (T(D) + λ X (X^H X - I)). Returns the same
     optimizer; `optimizer.landing` has `diagnostics()` and `detach()`.
 
     Args:
@@ -193,12 +194,12 @@ def attach_landing(
             not LBFGS.
         params: The model, its parameters, named parameters, or groups with a `view` (as from gs.param_groups). Free
             ones are left to the optimizer, whether it has them or not.
-        attraction: Weight λ > 0 of the pull towards the manifold per step; ½ is one Newton-Schulz step, and
-            more would cap every update at 1/(2λ) of its length.
+        attraction: For normal_step="landing": weight λ > 0 of the pull towards the manifold per step. "auto" is ½, one
+            Newton-Schulz step; more would cap every update at 1/(2λ) of its length.
         safe_radius: Radius ε in (0, 1) of the safe region.
         safeguard: "lemma", "exact" or None.
         metric: "euclidean", the tangent part as it is, or "canonical", half of it outside of span(X).
-        normal_step: "landing", "newton-schulz" or "polar".
+        normal_step: "newton-schulz", "polar" or "landing".
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
     """
     if getattr(optimizer, "landing", None) is not None:

@@ -3,56 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from glideslope.engine.point import cross_of
-from glideslope.engine.production import take_step
-from glideslope.engine.rounding import zero_where_not_finite_
-from glideslope.engine.row_blocks import Summed, row_products, run_together, squared_norm, step_of_rows, tangent_rows
+from glideslope.engine.row_blocks import Summed
 from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
-from glideslope.optim.bucket import Bucket
+from glideslope.optim.bucket import Bucket, Estimate, Products
 from glideslope.optim.diagnostics import STEPS_BETWEEN_LOOKS, warn_of_shortening
-from glideslope.optim.estimate import (
-    Momentum,
-    adam_moments,
-    finite_part,
-    keep_tangent_momentum,
-    keep_tangent_momentum_of_rows,
-    momentum_direction,
-    update_moments,
-)
+from glideslope.optim.estimate import Momentum, adam_moments, finite_part, keep_tangent_momentum, momentum_direction
 from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options, learning_rate
-from glideslope.optim.ranks import bundled, bundles
 from glideslope.optim.sharded import Sharded
 from glideslope.optim.torch_steps import adamw_step, sgd_step
+from glideslope.ranks.sums import run_in_bundles
 
 LandingOptions = ("attraction", "safe_radius", "metric", "normal_step", "safeguard")
-
-
-class Estimate(NamedTuple):
-    """A gradient estimate, the step size along it, and which matrices may move (None for all)."""
-
-    G: Tensor
-    step_size: float | Tensor
-    active: Tensor | None = None
-    cross: Tensor | None = None
-    """X^H G, or G X^H in the square form, where the estimate needed it already."""
-
-
-class RowEstimate(NamedTuple):
-    """The same of some rows of the matrices."""
-
-    G: Tensor
-    step_size: float | Tensor
-    active: Tensor | None = None
-    products: tuple[Tensor, Tensor] | None = None
-    """X^H X and X^H G over all rows, where the estimate needed them already."""
 
 
 class LandingOptimizer(StiefelOptimizer):
@@ -65,27 +32,25 @@ class LandingOptimizer(StiefelOptimizer):
         return rule_of(group).is_spectral
 
     def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
-        X, G = bucket.points(), bucket.gradients(given)
-        G = -G if group["maximize"] else G
-        rule = bucket.rule = rule_of(group, bucket.rule)
-        estimate, step_size, active, cross = self._estimate(bucket, X, G, group)
-        memory = bucket.workspace
-        count(bucket, take_step(X, estimate, step_size, rule, out=X, workspace=memory, active=active, cross=cross))
+        X, G, known = self._begin(bucket, given, group)
+        count(bucket, bucket.step(X, self._estimate(bucket, X, G, known, group)))
         self._tell_of_shortening(bucket, group)
 
     def _step_sharded(self, buckets: list[tuple[Sharded, list[Tensor], Group]]) -> None:
         run_in_bundles([bucket for bucket, _, _ in buckets], lambda _, i: self._sharded_step(*buckets[i]))
 
     def _sharded_step(self, bucket: Sharded, given: list[Tensor], group: Group) -> Summed[None]:
-        bucket.begin()
+        X, G, asked = self._begin(bucket, given, group)
+        known = None if asked is None else (yield from asked)
+        count(bucket, (yield from bucket.step(X, self._estimate(bucket, X, G, known, group))))
+        bucket.write()
+
+    def _begin(self, bucket: Bucket, given: list[Tensor], group: Group) -> tuple[Tensor, Tensor, Any]:
+        """Points, gradients, and what the estimate needs."""
         X, G = bucket.points(), bucket.gradients(given)
         G = -G if group["maximize"] else G
-        rule = bucket.rule = rule_of(group, bucket.rule)
-        estimate, step_size, active, known = yield from self._sharded_estimate(bucket, X, G, group)
-        step = step_of_rows(X, estimate, step_size, rule, rows=bucket.rows, out=X, active=active, products=known)
-        count(bucket, (yield from step))
-        bucket.write()
-        bucket.begin()
+        bucket.rule = rule_of(group, bucket.rule)
+        return X, G, self._needed(bucket, X, G, group)
 
     def _tell_of_shortening(self, bucket: Bucket, group: Group) -> None:
         """Warn once if most of a hundred steps of a matrix were shortened; on the CPU, where looking costs nothing."""
@@ -106,20 +71,13 @@ class LandingOptimizer(StiefelOptimizer):
                 steps, before = -1, counted
         self._watched[first] = (steps + 1, before)
 
-    @abstractmethod
-    def _sharded_estimate(self, bucket: Sharded, X: Tensor, G: Tensor, group: Group) -> Summed[RowEstimate]:
-        """`_estimate` of the rows of this rank."""
+    def _needed(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Any:
+        """What an estimate needs that may have to be summed over ranks: of the bucket's methods, or None."""
+        return None
 
     @abstractmethod
-    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Estimate:
-        """The gradient estimate and how to step along it."""
-
-
-def run_in_bundles(buckets: Sequence[Sharded], step_of: Callable[[Sharded, int], Summed[None]]) -> None:
-    """Run the steps of buckets, by bucket and position, with what they sum in as few all-reduces as memory allows."""
-    for positions in bundles([bucket.size for bucket in buckets]):
-        groups = [buckets[i].groups for i in positions]
-        run_together([step_of(buckets[i], i) for i in positions], partial(bundled, groups=groups))
+    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, known: Any, group: Group) -> Estimate:
+        """The gradient estimate and how to step along it; `known` is what is `_needed`."""
 
 
 def count(bucket: Bucket, outcome: StepOutcome) -> None:
@@ -136,15 +94,7 @@ def count(bucket: Bucket, outcome: StepOutcome) -> None:
 def rule_of(group: Group, known: StepRule | None = None) -> StepRule:
     """The landing options of a group, checked; `known` if they are the same."""
     options = [group[option] for option in LandingOptions]
-    if known is not None and options == [
-        known.attraction,
-        known.safe_radius,
-        known.metric,
-        known.normal_step,
-        known.safeguard,
-    ]:
-        return known
-    return StepRule(*options)
+    return known if known is not None and options == list(known.options) else StepRule(*options)
 
 
 class LandingSGD(LandingOptimizer):
@@ -161,12 +111,14 @@ class LandingSGD(LandingOptimizer):
         dampening: Dampening of the momentum.
         weight_decay: L2 penalty of the free parameters.
         nesterov: Nesterov's momentum.
-        attraction: Weight λ > 0 of the pull towards the manifold.
+        attraction: Weight λ > 0 of the pull towards the manifold. "auto" is 1/(2 lr): every whole step contains one
+            Newton-Schulz step, so the distance shrinks with lr² and a schedule that ends near zero ends orthonormal.
         safe_radius: Radius ε in (0, 1) of the safe region ‖X^H X - I‖ <= ε: Frobenius norm for the paper's step,
             spectral norm for "newton-schulz", "polar" and "exact"; at most 0.9 for "polar".
         safeguard: "lemma", "exact" or None.
-        metric: "canonical" or "euclidean".
-        normal_step: "landing", "newton-schulz" or "polar".
+        metric: "euclidean", or "canonical", the paper's, half as long outside of span(X).
+        normal_step: "landing", the paper's, with the fewest products; "newton-schulz" or "polar" end every step on the
+            manifold, up to O(lr⁴) or exactly.
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
     """
@@ -180,10 +132,10 @@ class LandingSGD(LandingOptimizer):
         weight_decay: float = 0,
         nesterov: bool = False,
         *,
-        attraction: float = 1.0,
+        attraction: float | str = "auto",
         safe_radius: float = 0.5,
         safeguard: str | None = "lemma",
-        metric: str = "canonical",
+        metric: str = "euclidean",
         normal_step: str = "landing",
         maximize: bool = False,
         foreach: bool | None = None,
@@ -211,27 +163,16 @@ class LandingSGD(LandingOptimizer):
         check_sgd_options(group)
         rule_of(group)
 
-    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Estimate:
-        if not group["momentum"]:
-            return Estimate(G, learning_rate(group))
-        momentum, square = Momentum.of(group), bucket.rule.has_square_form(*X.shape[-2:])
-        direction, active = momentum_direction(bucket, G, momentum)
-        memory = bucket.workspace.memory("cross", X, X.shape[-1], X.shape[-1])
-        cross = cross_of(X, direction, square=square, out=memory)
-        keep_tangent_momentum(bucket, X, direction, cross, active, momentum, square=square)
-        return Estimate(direction, learning_rate(group), active, cross)
+    def _needed(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Any:
+        if not group["momentum"]:  # products and sums of what is not finite are not finite either
+            return None
+        return bucket.products(X, *momentum_direction(bucket, G, Momentum.of(group)))
 
-    def _sharded_estimate(self, bucket: Sharded, X: Tensor, G: Tensor, group: Group) -> Summed[RowEstimate]:
-        if not group["momentum"]:  # sums of what is not finite are not finite either
-            return RowEstimate(G, learning_rate(group))
-        momentum = Momentum.of(group)
-        direction, active = momentum_direction(bucket, G, momentum)
-        zero_where_not_finite_(direction)
-        gram, cross, inactive = yield [*row_products(X, direction), active.logical_not().to(direction.dtype)]
-        active = inactive.real == 0
-        square = bucket.rule.has_square_form(bucket.rows, X.shape[-1])
-        keep_tangent_momentum_of_rows(bucket, X, direction, (gram, cross), active, momentum, square=square)
-        return RowEstimate(direction, learning_rate(group), active, (gram, cross))
+    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, known: Products | None, group: Group) -> Estimate:
+        if known is None:
+            return Estimate(G, learning_rate(group))
+        keep_tangent_momentum(bucket, X, known, Momentum.of(group))
+        return Estimate(known.D, learning_rate(group), known.active, known)
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         sgd_step(params, grads, [self.state[param] for param in params], group)
@@ -242,8 +183,7 @@ class LandingAdam(LandingOptimizer):
 
     The moments are of the gradient without its normal part, G - X sym(X^H G). The direction M / √v has entries of
     size one, so lr means what it means for Adam: a column turns by about lr √n a step in the Euclidean metric, half
-    of that in the canonical one; the attraction acts in the same units, λ lr √n. Free parameters
-    (orthogonal=False) follow torch.optim.AdamW.
+    of that in the canonical one. Free parameters (orthogonal=False) follow torch.optim.AdamW.
 
     Args:
         params: Parameters, named parameters or groups; tensors of 2 dimensions are matrices, of 3 batches of them.
@@ -251,12 +191,13 @@ class LandingAdam(LandingOptimizer):
         betas: Decay of the first and second moment.
         eps: Added to the root of the second moment.
         weight_decay: Decoupled weight decay of the free parameters; no effect on a constrained matrix.
-        attraction: Weight λ > 0 of the pull towards the manifold.
+        attraction: For normal_step="landing", as in LandingSGD.
         safe_radius: Radius ε in (0, 1) of the safe region ‖X^H X - I‖ <= ε: Frobenius norm for the paper's step,
             spectral norm for "newton-schulz", "polar" and "exact"; at most 0.9 for "polar".
         safeguard: "lemma", "exact" or None.
-        metric: "canonical" or "euclidean".
-        normal_step: "landing", "newton-schulz" or "polar".
+        metric: "euclidean", or "canonical", the paper's, half as long outside of span(X).
+        normal_step: "newton-schulz", "polar" or "landing". Adam's steps are long in all directions at once: the
+            Frobenius ball of "landing" would shorten those of large matrices.
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
     """
@@ -269,11 +210,11 @@ class LandingAdam(LandingOptimizer):
         eps: float = 1e-8,
         weight_decay: float = 0,
         *,
-        attraction: float = 1.0,
+        attraction: float | str = "auto",
         safe_radius: float = 0.5,
         safeguard: str | None = "lemma",
-        metric: str = "canonical",
-        normal_step: str = "landing",
+        metric: str = "euclidean",
+        normal_step: str = "newton-schulz",
         maximize: bool = False,
         foreach: bool | None = None,
     ) -> None:
@@ -299,18 +240,12 @@ class LandingAdam(LandingOptimizer):
         check_adam_options(group)
         rule_of(group)
 
-    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Estimate:
-        estimate, active = adam_moments(bucket, X, G, betas=group["betas"], eps=group["eps"])
-        return Estimate(estimate, learning_rate(group) * G.shape[-2] ** 0.5, active)
+    def _needed(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Any:
+        return bucket.tangent_and_norm(X, *finite_part(bucket, G))
 
-    def _sharded_estimate(self, bucket: Sharded, X: Tensor, G: Tensor, group: Group) -> Summed[RowEstimate]:
-        clean, active = finite_part(bucket, G)
-        tangent, inactive = yield from tangent_rows(X, clean, active.logical_not().to(clean.dtype))
-        (square,) = yield [squared_norm(tangent)]
-        norm = square.sqrt().to(clean.real.dtype)
-        options = {name: group[name] for name in ("betas", "eps")}
-        estimate, active = update_moments(bucket, tangent, inactive == 0, norm, bucket.rows, **options)
-        return RowEstimate(estimate, learning_rate(group) * bucket.rows**0.5, active)
+    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, known: Any, group: Group) -> Estimate:
+        estimate, active = adam_moments(bucket, *known, betas=group["betas"], eps=group["eps"])
+        return Estimate(estimate, learning_rate(group) * bucket.matrix_shape[-2] ** 0.5, active)
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         adamw_step(params, grads, [self.state[param] for param in params], group)

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, MetadataIndex, StorageMeta
 from torch.distributed.checkpoint.planner import ReadItem
 
-from glideslope.optim.pickled_values import read_value
+from glideslope.pickled_values import read_value
 
 METADATA = ".metadata"
 CLASSES = (
@@ -95,7 +95,7 @@ def read_metadata(place: Path, names: Collection[str] | None = None) -> Metadata
 
     Args:
         place: The folder of the checkpoint.
-        names: The files in which entries may lie; any unless given.
+        names: The files in which entries may lie; default: any.
     """
     try:
         with open(place / METADATA, "rb") as file:

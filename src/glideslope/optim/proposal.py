@@ -9,16 +9,15 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.rounding import zero_where_not_finite_
-from glideslope.engine.row_blocks import Summed, tangent_rows
-from glideslope.formulas.field import without_normal_part
+from glideslope.engine.row_blocks import Summed
 from glideslope.formulas.orthogonality import per_matrix
 from glideslope.optim.base import Group
-from glideslope.optim.bucket import Bucket, Stack
-from glideslope.optim.landing import Estimate, LandingOptimizer, RowEstimate, rule_of, run_in_bundles
-from glideslope.optim.ranks import check_fingerprint
+from glideslope.optim.bucket import Bucket, Estimate
+from glideslope.optim.landing import LandingOptimizer, rule_of
 from glideslope.optim.sharded import Sharded
-from glideslope.stiefel.sharding import local_part
-from glideslope.stiefel.views import as_matrices, copy_matrices_
+from glideslope.ranks.agreement import check_fingerprint
+from glideslope.ranks.dtensors import local_part
+from glideslope.ranks.sums import run_in_bundles
 
 
 class ProposalLanding(LandingOptimizer):
@@ -49,11 +48,9 @@ class ProposalLanding(LandingOptimizer):
             params = [param for param in group["params"] if param.grad is not None] if group["orthogonal"] else []
             for bucket in self._buckets(index, group, params) if params else []:
                 if isinstance(bucket, Sharded):
-                    sharded.append(Sharded(bucket.param, group["view"], {}))
-                elif isinstance(bucket, Stack):
-                    self._lend_tangent_gradients(bucket)
+                    sharded.append(bucket)
                 else:
-                    self._lend_tangent_gradient(bucket.params[0], group["view"])
+                    self._lend(bucket, *self._tangent_gradients(bucket))
         if self._has_sharded:
             check_fingerprint(type(self).__name__, self.param_groups, super()._gradients_of)
             run_in_bundles(sharded, lambda bucket, _: self._lend_sharded(bucket))
@@ -95,61 +92,33 @@ class ProposalLanding(LandingOptimizer):
             points, before, proposed = (list(map(local_part, tensors)) for tensors in (points, before, proposed))
         return points, before, proposed
 
-    def _lend_tangent_gradient(self, param: Tensor, view: str) -> None:
-        """Let the optimizer see the gradient without its normal part, which per-entry scaling would mix in.
+    def _tangent_gradients(self, bucket: Bucket) -> Any:
+        """The gradients without their normal parts, which per-entry scaling would mix in, and which are finite."""
+        X = bucket.matrices_of([param.detach() for param in bucket.params])
+        G = bucket.matrices_of([param.grad for param in bucket.params if param.grad is not None]).clone()
+        finite = torch.isfinite(G.sum(dim=(-2, -1)))
+        return bucket.tangent(X, zero_where_not_finite_(G), finite)
 
-        A matrix whose gradient is not finite is shown zero, so that the optimizer's moments survive it.
-        """
-        assert param.grad is not None
-        X = as_matrices(param.detach(), view, strides_of=param)
-        tangent, finite = finite_tangent_part(X, as_matrices(param.grad, view, strides_of=param).clone())
-        lent = copy_matrices_(torch.empty_like(param), tangent, view)
-        self._lent[param] = (param.grad, lent, finite)
-        param.grad = lent
-
-    def _lend_tangent_gradients(self, bucket: Stack) -> None:
-        """The same for parameters that are stepped as one stack."""
-        grads = [param.grad for param in bucket.params if param.grad is not None]
-        X, G = (bucket.matrices(torch.stack(some).to(bucket.dtype).contiguous()) for some in (bucket.params, grads))
-        tangent, finite = finite_tangent_part(X, G)
-        lent = bucket.stacked(tangent).to(bucket.params[0].dtype).unbind(0)
-        parts = finite.view(len(grads), -1).unbind(0)
-        for param, given, tensor, part in zip(bucket.params, grads, lent, parts, strict=True):
-            self._lent[param] = (given, tensor, part)
+    def _lend(self, bucket: Bucket, tangent: Tensor, finite: Tensor) -> None:
+        """Let the optimizer see tangent gradients: zero for one that is not finite, so that its moments survive it."""
+        lent = bucket.tensors_of(torch.where(per_matrix(finite), tangent, 0))
+        parts = finite.view(len(lent), -1).unbind(0)
+        for param, tensor, part in zip(bucket.params, lent, parts, strict=True):
+            assert param.grad is not None
+            self._lent[param] = (param.grad, tensor, part)
             param.grad = tensor
 
     def _lend_sharded(self, bucket: Sharded) -> Summed[None]:
-        """The same for a parameter that is spread over ranks."""
-        param, layout = bucket.param, bucket.layout
-        given = layout.local(param.detach())
-        assert param.grad is not None
-        X, G = layout.matrices(given.to(bucket.dtype)), bucket.gradients([param.grad])
-        finite = torch.isfinite(G.sum(dim=(-2, -1)))
-        clean = zero_where_not_finite_(G.clone())
-        tangent, inactive = yield from tangent_rows(X, clean, finite.logical_not().to(clean.dtype))
-        finite = inactive == 0
-        lent = layout.returned(layout.from_matrices(tangent * per_matrix(finite), given).to(param.dtype))
-        self._lent[param] = (param.grad, lent, finite)
-        param.grad = lent
+        self._lend(bucket, *(yield from self._tangent_gradients(bucket)))
 
     def _gradients_of(self, params: Sequence[Tensor]) -> list[Tensor | None]:
         return [None if param.grad is None else self._proposed.get(param) for param in params]
 
-    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Estimate:
+    def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, known: None, group: Group) -> Estimate:
         if not all(param in self._lent for param in bucket.params):
             return Estimate(G, 1.0)
-        finite = torch.cat([self._lent[param][2].reshape(-1) for param in bucket.params])
+        finite = torch.cat([self._lent[param][2] for param in bucket.params])
         return Estimate(G, 1.0, finite if G.ndim == 3 else finite.squeeze(0))
-
-    def _sharded_estimate(self, bucket: Sharded, X: Tensor, G: Tensor, group: Group) -> Summed[RowEstimate]:
-        yield from ()
-        return RowEstimate(G, 1.0, self._lent[bucket.param][2] if bucket.param in self._lent else None)
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         pass
-
-
-def finite_tangent_part(X: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
-    """G without its normal part, zero for a matrix that is not finite, and which ones are; G may be written."""
-    finite = torch.isfinite(G.sum(dim=(-2, -1)))
-    return without_normal_part(X, zero_where_not_finite_(G) * per_matrix(finite)), finite

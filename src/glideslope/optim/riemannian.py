@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.engine.rounding import zero_where_not_finite_
+from glideslope.engine.rounding import overflow_free_norm, zero_where_not_finite_
 from glideslope.formulas.arguments import METRICS, check_option, check_radius
 from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.orthogonality import frobenius, per_matrix
 from glideslope.formulas.retraction import RETRACTIONS, retract
 from glideslope.optim.base import Group, StiefelOptimizer
-from glideslope.optim.bucket import Bucket
+from glideslope.optim.bucket import Bucket, Products
 from glideslope.optim.estimate import Momentum, keep_tangent_momentum, momentum_direction
 from glideslope.optim.options import check_learning_rate, check_sgd_options, learning_rate
 from glideslope.optim.torch_steps import sgd_step
@@ -35,7 +35,7 @@ class RiemannianSGD(StiefelOptimizer):
         weight_decay: L2 penalty of the free parameters; no effect on a constrained matrix.
         nesterov: Nesterov's momentum.
         retraction: "qr", "polar", "cayley" or "exponential".
-        metric: "canonical" or "euclidean".
+        metric: "euclidean", or "canonical", eq. (5).
         safe_radius: How far from orthonormal a matrix may start; the first steps mend it.
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
@@ -51,7 +51,7 @@ class RiemannianSGD(StiefelOptimizer):
         nesterov: bool = False,
         *,
         retraction: str = "qr",
-        metric: str = "canonical",
+        metric: str = "euclidean",
         safe_radius: float = 0.5,
         maximize: bool = False,
         foreach: bool | None = None,
@@ -85,7 +85,8 @@ class RiemannianSGD(StiefelOptimizer):
         momentum = Momentum.of(group)
         estimate, active = momentum_direction(bucket, G, momentum)
         if momentum.momentum:
-            keep_tangent_momentum(bucket, X, estimate, X.mH @ estimate, active, momentum)
+            products = Products(estimate, active, X.mH @ estimate, overflow_free_norm(X))
+            keep_tangent_momentum(bucket, X, products, momentum)
         Z = riemannian_gradient(X, estimate, metric=group["metric"]) * -learning_rate(group)
         if group["retraction"] in ("cayley", "exponential"):
             length = frobenius(Z)

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.products import Workspace
-from glideslope.formulas.arguments import HALF_TYPES
-from glideslope.formulas.orthogonality import frobenius, subtract_identity_
-from glideslope.optim.bucket import Bucket, State
-from glideslope.stiefel.sharding import Layout, all_matrices, is_sharded, local_part, sharded_gram
-from glideslope.stiefel.views import matrix_shape
+from glideslope.engine.rounding import zero_where_not_finite_
+from glideslope.engine.row_blocks import Summed, row_products, squared_norm, step_of_rows, tangent_rows
+from glideslope.engine.rule import StepOutcome
+from glideslope.formulas.arguments import HALF_TYPES, REAL_TYPE
+from glideslope.optim.bucket import Bucket, Estimate, Products, State
+from glideslope.ranks.dtensors import is_sharded, local_part, placed, whole
+from glideslope.stiefel.sharding import Layout
 
 
 class Sharded(Bucket):
@@ -28,18 +30,14 @@ class Sharded(Bucket):
         self.memory = (param.dtype, param.stride())
         self.layout = Layout(param, view)
         self.groups = self.layout.groups
-        self.rows = self.layout.rows
         self.half = param.dtype in HALF_TYPES
         p = self.matrix_shape[-1]
         self.size = max(2 * p * p * self.count, self.layout.shape_of_part.numel())
         """Numbers it adds to a bundle of sums, or to the memory of a step, whichever is more."""
         self._point: Tensor | None = None
 
-    def begin(self) -> None:
-        """Before a step. Scratch is not kept: many parameters are in a step at once."""
-        self.workspace = Workspace()
-
     def points(self) -> Tensor:
+        self.workspace = Workspace()  # not kept after a step: many parameters are in one at once
         given = self.layout.local(self.param.detach())
         if self.half:
             master = self._local_entry("master", given.float())
@@ -53,8 +51,11 @@ class Sharded(Bucket):
         self._matrices = self.layout.matrices(given)
         return self._matrices
 
-    def gradients(self, given: list[Tensor]) -> Tensor:
-        return self.layout.matrices(self.layout.local(given[0]).to(self.dtype))
+    def matrices_of(self, tensors: list[Tensor]) -> Tensor:
+        return self.layout.matrices(self.layout.local(tensors[0]).to(self.dtype))
+
+    def tensors_of(self, matrices: Tensor) -> list[Tensor]:
+        return [self.layout.returned(self.layout.from_matrices(matrices).to(self.param.dtype))]
 
     def buffer(self, name: str) -> Tensor:
         return self.layout.matrices(self._local_entry(name, None))
@@ -70,7 +71,7 @@ class Sharded(Bucket):
 
     def write(self) -> None:
         assert self._point is not None
-        moved = self.layout.from_matrices(self._matrices, self._point)
+        moved = self.layout.from_matrices(self._matrices)
         if self.half:
             self._point.copy_(moved)
         local = local_part(self.param.detach())
@@ -78,10 +79,32 @@ class Sharded(Bucket):
             local.copy_(local_part(self.layout.returned(moved.to(local.dtype))))
         elif local.data_ptr() != moved.data_ptr() or local.dtype != moved.dtype:
             local.copy_(moved)
-        self._point = None
+        self._point, self.workspace = None, Workspace()
 
     def is_current(self) -> bool:
         return (self.param.dtype, self.param.stride()) == self.memory
+
+    def products(self, X: Tensor, D: Tensor, active: Tensor) -> Summed[Products]:
+        zero_where_not_finite_(D)  # a matrix that is not active is multiplied with zeros
+        gram, cross, inactive = yield [*row_products(X, D), active.logical_not().to(X.dtype)]
+        length = gram.diagonal(dim1=-2, dim2=-1).real.sum(-1).sqrt()
+        square = self.rule.has_square_form(*self.matrix_shape[-2:])
+        return Products(D, inactive.real == 0, cross, length, square, gram)
+
+    def tangent(self, X: Tensor, G: Tensor, active: Tensor) -> Summed[tuple[Tensor, Tensor]]:
+        tangent, inactive = yield from tangent_rows(X, G, active.logical_not().to(G.dtype))
+        return tangent, inactive.real == 0
+
+    def tangent_and_norm(self, X: Tensor, G: Tensor, active: Tensor) -> Summed[tuple[Tensor, Tensor, Tensor]]:
+        tangent, active = yield from self.tangent(X, G, active)
+        (square,) = yield [squared_norm(tangent)]
+        return tangent, active, square.sqrt().to(REAL_TYPE[G.dtype])
+
+    def step(self, X: Tensor, estimate: Estimate) -> Summed[StepOutcome]:
+        G, step_size, active, known = estimate
+        products = None if known is None or known.gram is None else (known.gram, known.cross)
+        rows = self.matrix_shape[-2]
+        return step_of_rows(X, G, step_size, self.rule, rows=rows, out=X, active=active, products=products)
 
     def _local_entry(self, name: str, start: Tensor | None) -> Tensor:
         """This rank's part of a state entry with the parameter's shape, which is made or moved where it must be."""
@@ -89,39 +112,16 @@ class Sharded(Bucket):
         if given is None:
             local = torch.zeros_like(self.layout.local(self.param.detach()), dtype=self.dtype)
             given = self.state[name] = self.layout.spread(local if start is None else local.copy_(start))
-        elif not is_sharded(given):
-            from torch.distributed.tensor import distribute_tensor
-
-            given = self.state[name] = distribute_tensor(
-                given.to(self.dtype), self.layout.mesh, self.layout.wanted, src_data_rank=None
-            )
-        elif tuple(given.placements) != self.layout.wanted or given.dtype != self.dtype:
-            moved = given.to(self.dtype).redistribute(self.layout.mesh, self.layout.wanted)
-            given = self.state[name] = moved
+        elif not is_sharded(given) or tuple(given.placements) != self.layout.wanted or given.dtype != self.dtype:
+            given = self.state[name] = placed(given.to(self.dtype), self.layout.mesh, self.layout.wanted)
         return local_part(given)
 
     def _local_numbers(self, name: str, given: Any) -> Tensor:
-        if is_sharded(given) == bool(self.layout.batch_dims):
-            return local_part(given)
-        whole = given.full_tensor() if is_sharded(given) else given
-        if self.layout.batch_dims:  # a state saved without shards
-            from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
-            dims = range(self.layout.mesh.ndim)
-            placements = [Shard(0) if dim in self.layout.batch_dims else Replicate() for dim in dims]
-            whole = distribute_tensor(whole, self.layout.mesh, placements, src_data_rank=None)
-        self.state[name] = whole
-        return self._local_numbers(name, whole)
-
-
-def sharded_distances(point: Tensor, view: str, *, spectral: bool = False) -> list[float]:
-    """‖X^H X - I‖ of every matrix of a DTensor, in float64; to be called on all ranks."""
-    layout, _, gram = sharded_gram(point, view)
-    shape = matrix_shape(tuple(point.shape), view)
-    Delta = subtract_identity_(gram)
-    norms = torch.linalg.eigvalsh(Delta).abs().amax(-1) if spectral else frobenius(Delta)
-    numbers: list[float] = all_matrices(layout, norms, shape[0] if len(shape) == 3 else 1).tolist()
-    return numbers
+        if is_sharded(given) != bool(self.layout.batch_dims):  # a state saved by another number of ranks
+            layout, given = self.layout, whole(given)
+            given = placed(given, layout.mesh, layout.placements_of_numbers) if layout.batch_dims else given
+            self.state[name] = given
+        return local_part(given)
 
 
 def warn_of_moves(who: str, params: list[tuple[str, Tensor]], group: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Layer 4: finite sums, `minimize`, and the problems of the paper."""
+"""Finite sums, `minimize`, and the problems of the paper."""
 
 from glideslope.solve import problems
 from glideslope.solve.gradient_check import GradientCheck, check_gradient

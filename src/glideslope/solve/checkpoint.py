@@ -1,29 +1,63 @@
-"""Checkpoints of a run: written whole or not at all, checked when read, and refused where they are of another run.
+"""Checkpoints of a run: the state of its parts, in a file that is written whole, checked when read, and one run's own.
 
-A file is a line with the format, a line with the SHA-256 of what follows, and that: what `torch.save` makes of tensors
-and numbers. It replaces the last one in one moment, which stays as `<path>.previous`: whenever the process dies, one
-complete checkpoint is there. Reading runs no code of the file (`torch.load(weights_only=True)`).
+A file is a line with the format, a line with the SHA-256 of the rest, and the rest: tensors and numbers as `torch.save`
+writes them. It replaces the last file atomically, which stays as `<path>.previous`: whenever the process dies, one
+complete checkpoint is there. Reading runs no code of the file: see `pickled_values`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from glideslope.files import special_kind, write_whole
-from glideslope.optim.pickled_values import why_refused
+from glideslope.files import sha256, special_kind, write_whole
+from glideslope.formulas.arguments import check_whole_number
+from glideslope.pickled_values import read_value
 
 FORMAT = b"glideslope checkpoint 1\n"
 DIGEST_LENGTH = 65  # 64 hexadecimal digits and the end of the line
 SECONDS_BETWEEN = 60.0
 State = dict[str, Any]
+
+
+class Resumable:
+    """A part of a run whose state is the attributes it names."""
+
+    kept: tuple[str, ...] = ()
+    """Names of the attributes that change during a run: tensors, numbers, texts, generators, lists of these or None."""
+
+    def state(self) -> State:
+        """The kept attributes that are set, by name; tensors are not copied."""
+        return {name: packed(getattr(self, name)) for name in self.kept if hasattr(self, name)}
+
+    def resume(self, state: State, device: torch.device) -> None:
+        """Take over a state, with its tensors on a device."""
+        for name, value in state.items():
+            own = getattr(self, name, None)
+            if isinstance(own, torch.Generator):
+                own.set_state(value)
+            else:
+                setattr(self, name, on_device(value, device))
+
+
+def packed(value: Any) -> Any:
+    """A value as it is saved: of a generator its state."""
+    return value.get_state() if isinstance(value, torch.Generator) else value
+
+
+def on_device(value: Any, device: torch.device) -> Any:
+    """A value as it was saved, with tensors moved; also those in a dictionary."""
+    if isinstance(value, dict):
+        return {name: on_device(one, device) for name, one in value.items()}
+    return value.to(device) if isinstance(value, Tensor) else value
 
 
 class Checkpoint:
@@ -36,8 +70,8 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str], every: int | None, description: Mapping[str, Any]) -> None:
-        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
-            raise ValueError(f"every must be a whole number of steps >= 1; got {every!r}")
+        if every is not None:
+            check_whole_number("checkpoint_every", every, least=1)
         self.path, self.every, self.description = Path(path), every, dict(description)
         if not self.path.absolute().parent.is_dir():
             raise ValueError(f"checkpoint must be a file in a folder that exists; got {str(path)!r}")
@@ -90,12 +124,12 @@ def write_checkpoint(path: Path, content: State) -> None:
     payload = io.BytesIO()
     torch.save(content, payload)
     data = payload.getbuffer()
-    head = FORMAT + hashlib.sha256(data).hexdigest().encode() + b"\n"
+    head = FORMAT + sha256([data]).encode() + b"\n"
     write_whole(path, [head, data], former=previous(path))
 
 
 def read_checkpoint(path: Path) -> State:
-    """What `write_checkpoint` wrote; a ValueError that names the file, and the one before it, if it is damaged."""
+    """The contents of a checkpoint; a ValueError that names the file, and the one before it, if it is damaged."""
     if kind := special_kind(path):
         raise damaged(path, f"it is {kind}")
     data = path.read_bytes()
@@ -103,12 +137,12 @@ def read_checkpoint(path: Path) -> State:
     if not data.startswith(FORMAT):
         raise damaged(path, "it does not begin like a checkpoint of this version")
     digest = data[len(FORMAT) : body].strip()
-    if hashlib.sha256(memoryview(data)[body:]).hexdigest().encode() != digest:
+    if sha256([memoryview(data)[body:]]).encode() != digest:
         raise damaged(path, "its contents do not have the checksum they were written with: truncated or altered")
     try:
-        content: State = torch.load(io.BytesIO(data[body:]), map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise damaged(path, f"it {why_refused(data[body:], error)}") from None
+        content: State = read_value(data[body:], device="cpu")
+    except UnpicklingError as error:
+        raise damaged(path, f"it {error}") from None
     return content
 
 

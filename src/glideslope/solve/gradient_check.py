@@ -47,7 +47,7 @@ def check_gradient(
 
     Args:
         problem: One of gs.problems, one of your own, or a torch function of X.
-        X0: Where to check; a random orthonormal matrix unless given.
+        X0: Where to check. Default: a random orthonormal matrix.
         seed: Of the random point and direction.
         batch_size: Terms per batch in the comparison with batches.
     """

@@ -1,4 +1,4 @@
-"""What is seen of a run: records of its iterates, the best of them, when to stop, and what to try next."""
+"""Records of a run: its iterates, the best of them, when to stop, and what to try next."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.penalty import penalised_gradient, penalty
-from glideslope.solve.geometry import scaled_norm
+from glideslope.solve.checkpoint import Resumable, State
 from glideslope.solve.problem import Problem
-from glideslope.solve.resume import Resumable, State
 from glideslope.solve.solution import History, Record, Solution
 from glideslope.solve.sources import Minibatch, Source
+from glideslope.stiefel.geometry import scaled_norm
 
 ADVICE = {
     "converged": "Gradient norm, relative to ‖∇f(X0)‖, and distance are within the tolerance.",
@@ -30,7 +30,7 @@ ADVICE = {
 
 
 def advice(reason: str, source: Source, schedule_is_constant: bool, n_steps: int, shortened: int) -> str:
-    """What happened in words, and what to try next."""
+    """Why the run ended, in words, and what to try next."""
     if reason not in ("max_epochs", "max_seconds"):
         return ADVICE[reason]
     if 2 * shortened > n_steps:

@@ -7,12 +7,12 @@ import sys
 import time
 from typing import ClassVar
 
-# Runs that start within so many seconds after an interrupted one belong to the same program: a loop, for instance.
+# A run that starts within this many seconds after an interrupted one belongs to the same program, e.g. a loop.
 PAUSE = 2.0
 
 
 class CtrlC:
-    """What Ctrl-C means in one run; to be made when it begins.
+    """The meaning of Ctrl-C in one run; make one when the run begins.
 
     The first Ctrl-C ends the run. A second one is passed on: in the same run while it stops, or in any of those that
     follow an interrupted run with no pause between them.

@@ -1,4 +1,4 @@
-"""What a step does with a gradient: landing, retraction or penalty, each in place on one matrix."""
+"""Steps of `minimize` from a gradient: landing, retraction or penalty, each in place on one matrix."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from torch import Tensor
 
 from glideslope.engine.gradient import Factored, dense
 from glideslope.engine.low_rank import TrackedLanding, pays
-from glideslope.engine.production import take_step
 from glideslope.engine.products import Workspace
 from glideslope.engine.rule import StepRule
 from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.retraction import retract
 from glideslope.formulas.step import penalty_step
-from glideslope.solve.geometry import InRows, Whole
-from glideslope.solve.resume import Resumable, State
+from glideslope.solve.checkpoint import Resumable, State
+from glideslope.stiefel.geometry import InRows, Whole
 
 METHODS = ("landing", "riemannian", "penalty")
 
@@ -71,19 +70,16 @@ class LandingMethod(Method):
 
     def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> Tensor:
         """A landing step. With b rows and b >= n the gradient itself is cheaper than its factors."""
-        if isinstance(self.geometry, InRows):
-            outcome = self.geometry.step(X, G, step_size, self.rule, out=X, workspace=self._workspace)
-            self._shortened += outcome.shortened
-            return X
-        if isinstance(G, Factored) and len(G.W) >= X.shape[0]:
-            G = G.dense()
-        if isinstance(G, Factored) and pays(G, X, self.rule):
-            self._tracked = self._tracked or TrackedLanding(X, self.rule)
-            moved = self._tracked.step(X, G, step_size)
-            if moved is not None:
-                self._shortened += moved[1]
-                return moved[0]
-        outcome = take_step(X, G, step_size, self.rule, out=X, workspace=self._workspace)
+        if isinstance(G, Factored) and not isinstance(self.geometry, InRows):
+            if len(G.W) >= X.shape[0]:
+                G = G.dense()
+            elif pays(G, X, self.rule):
+                self._tracked = self._tracked or TrackedLanding(X, self.rule)
+                moved = self._tracked.step(X, G, step_size)
+                if moved is not None:
+                    self._shortened += moved[1]
+                    return moved[0]
+        outcome = self.geometry.step(X, G, step_size, self.rule, out=X, workspace=self._workspace)
         self._shortened += outcome.shortened
         return X
 
@@ -130,3 +126,13 @@ class Penalty(Method):
     def step(self, X: Tensor, G: Tensor | Factored, step_size: float) -> Tensor:
         """A plain step on f + λ N."""
         return X.copy_(penalty_step(X, dense(G), step_size=step_size, penalty_weight=self.weight))
+
+
+def make_method(kind: str, X: Tensor, rule: StepRule, geometry: Whole, retraction: str, weight: float | None) -> Method:
+    """The method of a name, for a first iterate X."""
+    if kind == "riemannian":
+        return Riemannian(X, retraction, rule.metric)
+    if kind == "penalty":
+        assert weight is not None
+        return Penalty(X, weight)
+    return LandingMethod(X, rule, geometry)

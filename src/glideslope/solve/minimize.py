@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.rule import StepRule
-from glideslope.formulas.arguments import METRICS, REAL_TYPE, check_option, check_positive
+from glideslope.formulas.arguments import METRICS, REAL_TYPE, check_option, check_positive, check_whole_number
 from glideslope.formulas.retraction import RETRACTIONS
+from glideslope.ranks.columns import ColumnRanks
 from glideslope.solve.checkpoint import Checkpoint
 from glideslope.solve.history import Watch
-from glideslope.solve.methods import METHODS, LandingMethod, Method, Penalty, Riemannian
+from glideslope.solve.methods import METHODS, make_method
 from glideslope.solve.problem import Problem, as_problem
 from glideslope.solve.recognition import start_in_words
-from glideslope.solve.rows import ColumnRanks
-from glideslope.solve.run import Budget, Run
+from glideslope.solve.run import Run
 from glideslope.solve.search import Search
-from glideslope.solve.sharded import Together, check_arguments, first_rows, ranks_of, spread_rows
+from glideslope.solve.sharded import Together, check_arguments, first_rows, ranks_of
 from glideslope.solve.solution import Record, Solution
 from glideslope.solve.sources import SAMPLING, SOURCES, make_source
 from glideslope.solve.step_sizes import StepSize, step_size_of
@@ -39,9 +39,9 @@ def minimize(
     schedule: str | None = None,
     batch_size: int | None = None,
     sampling: str = "iid",
-    attraction: float = 1.0,
+    attraction: float | str = "auto",
     safe_radius: float = 0.5,
-    metric: str = "canonical",
+    metric: str = "euclidean",
     normal_step: str = "landing",
     safeguard: str | None = "lemma",
     retraction: str = "qr",
@@ -60,20 +60,21 @@ def minimize(
 
     Args:
         problem: One of gs.problems, or a torch function of X.
-        X0: First iterate, shape (n, p), torch or NumPy; a random orthonormal matrix unless given. Where the data are a
+        X0: First iterate, shape (n, p), torch or NumPy. Default: a random orthonormal matrix. Where the data are a
             DTensor with columns on many ranks, X0 and the solution are DTensors with their rows on the same ranks.
         method: "landing", "riemannian" (a retraction in every step) or "penalty" (f + λ N, section 3.4).
         gradient: "full", "minibatch", "saga" or "svrg".
         step_size: A number; a function of the step k = 0, 1, ...; "theory", the bound of the proposition where the
-            problem knows its constants; or "auto", for the full gradient only: Barzilai-Borwein steps accepted by a
-            non-monotone test on the gradient-free merit function, with Newton-Schulz as the normal step.
+            problem knows its constants, for the paper's field (**gs.PAPER_OPTIONS); or "auto", for the full gradient
+            only: Barzilai-Borwein steps accepted by a non-monotone test on the gradient-free merit function, with Newton-Schulz as the normal step.
         schedule: With a number or "theory": "constant", "1/sqrt" (η_0 / sqrt(1+k)) or "1/sqrt(K)" (η_0 / sqrt(1+K)
             for all of the K steps to come). Default: "constant"; for "theory" with minibatches "1/sqrt".
         batch_size: Terms per step; for "saga" and "svrg" the size of the slots. Default: min(N, 128).
         sampling: "iid", as the propositions ask, or "shuffle": all terms in a new order in every pass.
-        attraction: λ of the landing field; as `normal_step` and `safeguard` for method="landing" with a step size.
-        safe_radius: ε of the safe region.
-        metric: "canonical", eq. (5), or "euclidean".
+        attraction: λ of the landing field, "auto" for 1/(2 step size); as `normal_step` and `safeguard` for
+            method="landing" with a step size.
+        safe_radius: ε of the safe region, from which "landing" and "riemannian" may start.
+        metric: "euclidean", or "canonical", eq. (5).
         normal_step: "landing", "newton-schulz" or "polar".
         safeguard: "lemma", eq. (14), "exact" or None.
         retraction: Of method="riemannian": "qr", "polar", "cayley" or "exponential".
@@ -87,7 +88,7 @@ def minimize(
         callback: Called with every record; a true result stops the run.
         progress: Show a line of progress on stderr.
         checkpoint: File to write the state of the run to, and to resume from where it exists: the solution is that of
-            a run without a stop. The one before it is kept beside it. A file of other arguments, another X0 or another
+            a run without a stop. The one before it is kept next to it. A file of other arguments, another X0 or another
             problem is refused; a problem is recognised by one evaluation next to X0, of a sum by 32 of its terms.
         checkpoint_every: Steps between two checkpoints. Default: one a minute.
 
@@ -107,16 +108,19 @@ def minimize(
     rule = StepRule(attraction, safe_radius, metric, normal_step, safeguard)
     if not tolerance >= 0:
         raise ValueError(f"tolerance must be >= 0; got {tolerance!r}")
-    check_effect(rule, method, step_size, retraction, penalty_weight)
+    if record_every is not None:
+        check_whole_number("record_every", record_every, least=1)
     problem = as_problem(problem)
     if gradient != "full" and problem.n_terms == 1:
         raise ValueError(
             f"gradient={gradient!r} needs a sum of terms; a function of X is one term. "
             "Give gs.problems.FiniteSum(function, n_terms) or use gradient='full'"
         )
+    check_effect(rule, method, gradient, step_size, schedule, retraction, penalty_weight)
     ranks = ranks_of(problem, X0)
     X = first_iterate(problem, X0, seed) if ranks is None else first_rows(problem, ranks, X0, seed)
-    check_start(problem.geometry.distance(X), method, safe_radius)
+    if method != "penalty":
+        check_start(problem.geometry.distance(X), X, safe_radius)
     batch = checked_batch_size(batch_size, problem.n_terms, gradient)
     source = make_source(gradient, problem, batch_size=batch, sampling=sampling, seed=seed)
     steps_per_pass = 1 if gradient == "full" else source.n_slots
@@ -125,7 +129,7 @@ def minimize(
         penalty_weight,
         metric,
         tolerance,
-        record_every=checked_every(record_every, steps_per_pass),
+        record_every=record_every or steps_per_pass,
         callback=callback,
         progress=progress,
     )
@@ -159,15 +163,8 @@ def minimize(
     if checkpoint is not None:
         description["X0"] = start_in_words(X, X0 is not None)
     saved = checkpoint_of(checkpoint, checkpoint_every, description, ranks)
-    run = Run(X, source, watch, Budget(max_epochs, max_seconds), steps_per_pass, saved)
+    run = Run(X, source, watch, steps_per_pass, max_passes=max_epochs, max_seconds=max_seconds, checkpoint=saved)
     if step_size == "auto":
-        if gradient != "full":
-            raise ValueError(
-                f"step_size='auto' needs gradient='full'; got {gradient!r}. "
-                "Give a number, or 'theory' where the constants are known"
-            )
-        if schedule is not None:
-            raise ValueError("step_size='auto' has no schedule")
         search = Search(
             problem,
             X,
@@ -187,27 +184,34 @@ def minimize(
             gradient=gradient,
             n_slots=source.n_slots,
             n_steps=round(max_epochs * steps_per_pass),
-            attraction=attraction,
-            safe_radius=safe_radius,
+            rule=rule,
         )
-        mover: Method = LandingMethod(X, rule, problem.geometry)
-        if method == "riemannian":
-            mover = Riemannian(X, retraction, metric)
-        elif method == "penalty":
-            assert penalty_weight is not None
-            mover = Penalty(X, penalty_weight)
+        mover = make_method(method, X, rule, problem.geometry, retraction, penalty_weight)
         solution = run.iterate(mover, step_size_at)
     if ranks is not None:
-        solution.X = spread_rows(solution.X, ranks)
+        solution.X = ranks.spread(solution.X, (ranks.n_columns, solution.X.shape[1]))
     if problem.from_numpy or isinstance(X0, np.ndarray):
         solution.X = solution.X.cpu().numpy()
     return solution
 
 
 def check_effect(
-    rule: StepRule, method: str, step_size: StepSize, retraction: str, penalty_weight: float | None
+    rule: StepRule,
+    method: str,
+    gradient: str,
+    step_size: StepSize,
+    schedule: str | None,
+    retraction: str,
+    penalty_weight: float | None,
 ) -> None:
     """Raise a ValueError for an option that this run would ignore, or one that it lacks."""
+    if step_size == "auto" and gradient != "full":
+        raise ValueError(
+            f"step_size='auto' needs gradient='full'; got {gradient!r}. "
+            "Give a number, or 'theory' where the constants are known"
+        )
+    if step_size == "auto" and schedule is not None:
+        raise ValueError("step_size='auto' has no schedule")
     if method == "penalty":
         if penalty_weight is None:
             raise ValueError("method='penalty' needs penalty_weight > 0; got None")
@@ -253,8 +257,7 @@ def first_iterate(problem: Problem, X0: Any, seed: int) -> Tensor:
     if X.ndim != 2 or X.shape[0] < X.shape[1] or (problem.shape is not None and tuple(X.shape) != problem.shape):
         wanted = "(n, p) with n >= p" if problem.shape is None else str(problem.shape)
         raise ValueError(f"X0 must have shape {wanted}; got {tuple(X.shape)}")
-    wanted_type = problem.dtype or X.dtype
-    if X.dtype != wanted_type:
+    if problem.dtype not in (None, X.dtype):
         raise ValueError(f"X0 must have the type of the data, {problem.dtype}; got {X.dtype}")
     if X.dtype not in REAL_TYPE:
         raise ValueError(f"X0 must be {', '.join(str(dtype)[6:] for dtype in REAL_TYPE)}; got {X.dtype}")
@@ -263,31 +266,20 @@ def first_iterate(problem: Problem, X0: Any, seed: int) -> Tensor:
     return X.to(problem.device) if problem.device is not None else X
 
 
-def check_start(far: float, method: str, safe_radius: float) -> None:
-    """Raise a ValueError for a start at a distance that the method cannot begin from."""
-    limit = {"landing": safe_radius, "riemannian": 1e-3, "penalty": float("inf")}[method]
-    if far > limit:
+def check_start(far: float, X: Tensor, safe_radius: float) -> None:
+    """Raise a ValueError for a start outside the safe region, by more than rounding."""
+    if far > safe_radius + 4 * torch.finfo(X.dtype).eps * X.shape[1] ** 0.5:
         raise ValueError(
-            f"X0 is at distance ‖X^H X - I‖ = {far:.2g}, beyond {limit:g}. "
+            f"X0 is at distance ‖X^H X - I‖ = {far:.2g}, beyond {safe_radius:g}. "
             "Pass gs.project(X0) for the nearest orthonormal matrix"
         )
 
 
 def checked_batch_size(batch_size: int | None, n_terms: int, gradient: str) -> int:
-    """The batch size, min(N, 128) unless given."""
+    """The batch size. Default: min(N, 128); N for the full gradient."""
     if batch_size is None:
         return n_terms if gradient == "full" else min(n_terms, 128)
     if gradient == "full":
         raise ValueError("batch_size goes with gradient='minibatch', 'saga' or 'svrg', not with 'full'")
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= n_terms:
-        raise ValueError(f"batch_size must be a whole number from 1 to {n_terms}, the terms; got {batch_size!r}")
+    check_whole_number("batch_size", batch_size, least=1, most=n_terms, most_is="the terms")
     return batch_size
-
-
-def checked_every(record_every: int | None, steps_per_pass: int) -> int:
-    """Steps between records, one pass unless given."""
-    if record_every is None:
-        return steps_per_pass
-    if isinstance(record_every, bool) or not isinstance(record_every, int) or record_every < 1:
-        raise ValueError(f"record_every must be a whole number >= 1; got {record_every!r}")
-    return record_every

@@ -1,19 +1,20 @@
-"""What `minimize` minimises: one torch function, a mean of terms, or a mean of terms φ(a_i X) over rows of data."""
+"""Problems for `minimize`: one torch function, a mean of terms, or a mean of terms φ(a_i X) over rows of data."""
 
 from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from glideslope.engine.gradient import Factored
-from glideslope.solve.geometry import InRows, Whole
-from glideslope.solve.resume import Resumable
+from glideslope.formulas.arguments import check_whole_number
+from glideslope.solve.checkpoint import Resumable
 from glideslope.solve.rows import Rows
+from glideslope.stiefel.geometry import Whole
 from glideslope.theory import Constants
 
 
@@ -81,8 +82,18 @@ class Problem(Resumable, ABC):
         return False
 
 
-class Function(Problem):
-    """A torch function of X; its gradient comes from automatic differentiation.
+class Differentiated(Problem):
+    """A problem whose gradient comes from automatic differentiation."""
+
+    _depends_on_X = False
+
+    def begin(self) -> None:
+        """Whether the function depends on X is to be seen again."""
+        self._depends_on_X = False
+
+
+class Function(Differentiated):
+    """A torch function of X.
 
     Args:
         function: Maps an n x p tensor to a real number, a tensor of shape ().
@@ -90,11 +101,6 @@ class Function(Problem):
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         self.function = function
-        self._depends_on_X = False
-
-    def begin(self) -> None:
-        """Whether the function depends on X is to be seen again."""
-        self._depends_on_X = False
 
     def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """f(X) and its gradient; a ValueError if the function never depended on X."""
@@ -109,14 +115,14 @@ class Function(Problem):
             return self.function(X)
 
 
-class FiniteSum(Problem):
+class FiniteSum(Differentiated):
     """A mean of N terms given by a torch function of X and of the terms wanted.
 
     Args:
         function: Maps X and an index tensor to the mean of those terms at X, a tensor of shape ().
         n_terms: N.
         shape: (n, p), so that a random start can be made; otherwise X0 must be given.
-        dtype: Type of that start; torch's default unless given.
+        dtype: Type of that start. Default: torch's.
         chunk: How many terms a pass over all of them evaluates at once.
     """
 
@@ -129,14 +135,8 @@ class FiniteSum(Problem):
         dtype: torch.dtype | None = None,
         chunk: int = 4096,
     ) -> None:
-        if isinstance(n_terms, bool) or not isinstance(n_terms, int) or n_terms < 1:
-            raise ValueError(f"n_terms must be a whole number >= 1; got {n_terms!r}")
+        check_whole_number("n_terms", n_terms, least=1)
         self.function, self.n_terms, self.shape, self.dtype, self.chunk = function, n_terms, shape, dtype, chunk
-        self._depends_on_X = False
-
-    def begin(self) -> None:
-        """Whether any term depends on X is to be seen again."""
-        self._depends_on_X = False
 
     def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """f(X) and its gradient, a chunk of terms at a time; a ValueError if no term ever depended on X."""
@@ -179,14 +179,11 @@ class RowSum(Problem):
         rows = data if isinstance(data, Rows) else Rows(data, name=name)
         self.rows = rows if mean is None else rows.centred(mean)
         n = self.rows.shape[1]
-        if n_columns is not None and (
-            isinstance(n_columns, bool) or not isinstance(n_columns, int) or not 1 <= n_columns <= n
-        ):
-            raise ValueError(f"the number of columns must be a whole number from 1 to {n}; got {n_columns!r}")
+        if n_columns is not None:
+            check_whole_number("the number of columns", n_columns, least=1, most=n)
         self.n_terms = len(self.rows)
         self.shape = None if n_columns is None else (n, n_columns)
-        if self.rows.ranks is not None:
-            self.geometry = InRows(self.rows.ranks.groups, n)
+        self.geometry = self.rows.geometry
         self.dtype, self.device, self.from_numpy = self.rows.dtype, self.rows.device, self.rows.from_numpy
 
     def known_shape(self) -> tuple[int, int]:
@@ -199,6 +196,14 @@ class RowSum(Problem):
         """Length of the longest row of data."""
         self.refuse_ranks("the length of its rows")
         return max(float(torch.linalg.vector_norm(A, dim=1).max()) for _, A in self.rows.blocks())
+
+    def second_moment(self, dtype: torch.dtype | None = None) -> Tensor:
+        """A^H A / N by one pass over the data, shape (n, n), in the type of the data or another."""
+        total = torch.zeros((self.rows.shape[1],) * 2, dtype=dtype or self.dtype, device=self.device)
+        for _, block in self.rows.blocks():
+            A = block.to(total.dtype)
+            total.addmm_(A.mH, A)
+        return total / self.n_terms
 
     def refuse_ranks(self, what: str) -> None:
         """Raise a ValueError if the data are spread over ranks."""
@@ -225,10 +230,20 @@ class RowSum(Problem):
         weights = self.column_weights()
         return scores if weights is None else scores * weights
 
+    def product(self, A: Tensor, X: Tensor) -> Tensor:
+        """A X for rows A of the data."""
+        return self.geometry.product(A, X)
+
+    def products(self, X: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """One pass over the data in blocks: which rows, the rows A on the device of X, and A X."""
+        for where, block in self.rows.blocks():
+            A = block.to(X.device)
+            yield where, A, self.product(A, X)
+
     def batch_scores(self, X: Tensor, index: Tensor | slice) -> tuple[Tensor, Tensor, Tensor]:
         """Rows A, products Y = A X and derivatives φ'(Y) of some terms."""
         A = self.rows.take(index).to(X.device)
-        Y = self.geometry.product(A, X)
+        Y = self.product(A, X)
         return A, Y, self.scores(Y, index)
 
     def batch_gradient(self, X: Tensor, index: Tensor | slice) -> Factored:
@@ -239,16 +254,14 @@ class RowSum(Problem):
     def value(self, X: Tensor) -> Tensor:
         """f(X) by one pass over the data."""
         total = torch.zeros((), dtype=torch.float64)
-        for where, A in self.rows.blocks():
-            total += self.loss(self.geometry.product(A.to(X.device), X), where).double().cpu()
+        for where, _, Y in self.products(X):
+            total += self.loss(Y, where).double().cpu()
         return total / self.n_terms
 
     def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """f(X) and its gradient by one pass over the data."""
         total, G = torch.zeros((), dtype=torch.float64), torch.zeros_like(X)
-        for where, block in self.rows.blocks():
-            A = block.to(X.device)
-            Y = self.geometry.product(A, X)
+        for where, A, Y in self.products(X):
             total += self.loss(Y, where).double().cpu()
             G.addmm_(A.mH, self.scores(Y, where))
         return total / self.n_terms, self.weigh(G.div_(self.n_terms))

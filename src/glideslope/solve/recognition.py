@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +10,9 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.gradient import dense
-from glideslope.solve.geometry import InRows, gaussian_rows
+from glideslope.files import sha256
 from glideslope.solve.problem import FiniteSum, Problem, RowSum
-from glideslope.solve.sources import on
+from glideslope.stiefel.geometry import InRows, gaussian_rows
 
 # Terms of a sum that are evaluated: the cost must not grow with N.
 TERMS = 32
@@ -26,7 +25,7 @@ def start_in_words(X: Tensor, given: bool) -> str:
     """A random start, which the seed determines, or the digest of this rank's rows of the one given."""
     if not given:
         return "random, by the seed"
-    return "SHA-256 " + hashlib.sha256(X.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:16]
+    return "SHA-256 " + sha256([X.detach().cpu().contiguous().numpy().tobytes()])[:16]
 
 
 def fingerprint(problem: Problem, X: Tensor) -> dict[str, float]:
@@ -42,7 +41,7 @@ def fingerprint(problem: Problem, X: Tensor) -> dict[str, float]:
     held = geometry.held(geometry.rows if isinstance(geometry, InRows) else X.shape[0])
     away, along = (gaussian_rows(held, X.shape[1], SEED + i, X.dtype).to(X.device) for i in range(2))
     index = torch.randint(problem.n_terms, (TERMS,), generator=torch.Generator().manual_seed(SEED))
-    value, G = some_terms(problem, X + away * (MOVED / geometry.norm(away)), on(X, index))
+    value, G = some_terms(problem, X + away * (MOVED / geometry.norm(away)), index.to(X.device))
     return {
         "value": float(value),
         "gradient norm": geometry.norm(G),

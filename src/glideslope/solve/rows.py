@@ -6,13 +6,16 @@ import copy
 import mmap
 import warnings
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from glideslope.stiefel.sharding import Groups, is_sharded, local_part, summed
+from glideslope.ranks.columns import ColumnRanks, column_ranks
+from glideslope.ranks.dtensors import is_sharded, local_part
+from glideslope.ranks.sums import summed
+from glideslope.stiefel.geometry import InRows, Whole
 
 # A pass over the data reads blocks of about this many numbers.
 BLOCK_NUMBERS = 2**22
@@ -25,32 +28,6 @@ def as_tensor(array: np.ndarray) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable", category=UserWarning)
         return torch.from_numpy(np.ascontiguousarray(array))
-
-
-class ColumnRanks(NamedTuple):
-    """The ranks that have the columns of a matrix of data, and so the rows of X."""
-
-    mesh: Any
-    placements: tuple[Any, ...]
-    """Of X: its rows where the columns of the data are."""
-    groups: Groups
-    n_ranks: int
-    n_columns: int
-
-
-def column_ranks(data: Any, name: str) -> ColumnRanks:
-    """Where the columns of a DTensor are; a ValueError if that is not what is spread."""
-    from torch.distributed.tensor import Replicate, Shard
-
-    given, mesh = tuple(data.placements), data.device_mesh
-    if given.count(Shard(1)) != 1 or any(one not in (Shard(1), Replicate()) for one in given):
-        raise ValueError(
-            f"{name} must have its columns spread over the ranks, placed as Shard(1); got {given}. "
-            f"Use {name}.redistribute(placements=[Shard(1)])"
-        )
-    dim = given.index(Shard(1))
-    placements = tuple(Shard(0) if one == Shard(1) else one for one in given)
-    return ColumnRanks(mesh, placements, (mesh.get_group(dim),), mesh.size(dim), int(data.shape[1]))
 
 
 class Rows:
@@ -116,6 +93,11 @@ class Rows:
         return self.shape[0]
 
     @property
+    def geometry(self) -> Whole:
+        """Where the columns of the data are, and with them the rows of X."""
+        return Whole() if self.ranks is None else InRows(self.ranks.groups, self.shape[1])
+
+    @property
     def in_memory(self) -> bool:
         """Whether rows far from each other are as fast to read as neighbours."""
         return self._tensor is not None
@@ -138,7 +120,7 @@ class Rows:
         return torch.from_numpy(rows)
 
     def blocks(self, numbers: int | None = None) -> Iterator[tuple[slice, Tensor]]:
-        """All rows in order, in blocks of so many numbers (a few megabytes unless said), each with its slice."""
+        """All rows in order, in blocks of about `numbers` numbers, each with its slice. Default: `BLOCK_NUMBERS`."""
         # The same on all ranks, which have to go through the blocks together.
         ranks = 1 if self.ranks is None else self.ranks.n_ranks
         step = max(1, (numbers or BLOCK_NUMBERS) * ranks // self.shape[1])

@@ -5,31 +5,21 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from glideslope.solve.checkpoint import Checkpoint
+from glideslope.solve.checkpoint import Checkpoint, State
 from glideslope.solve.history import Watch
 from glideslope.solve.interruption import CtrlC
 from glideslope.solve.methods import Method
 from glideslope.solve.recognition import fingerprint, refuse_another_problem
-from glideslope.solve.resume import State
 from glideslope.solve.search import Search
 from glideslope.solve.solution import Solution
 from glideslope.solve.sources import Full, Source
 
 Result = TypeVar("Result")
-
-
-@dataclass
-class Budget:
-    """What a run may use."""
-
-    passes: float
-    seconds: float | None
 
 
 class Run:
@@ -39,8 +29,9 @@ class Run:
         X: First iterate, changed in place by `iterate`.
         source: Where gradients come from.
         watch: Evaluates and records.
-        budget: When to stop at the latest.
         steps_per_pass: Steps between two calls of `problem.refresh`.
+        max_passes: Passes over the data after which to stop.
+        max_seconds: Seconds after which to stop, if not None.
         checkpoint: Where to resume from and write to, if anywhere.
     """
 
@@ -49,11 +40,14 @@ class Run:
         X: Tensor,
         source: Source,
         watch: Watch,
-        budget: Budget,
         steps_per_pass: int,
-        checkpoint: Checkpoint | None = None,
+        *,
+        max_passes: float,
+        max_seconds: float | None,
+        checkpoint: Checkpoint | None,
     ) -> None:
-        self.X, self.source, self.watch, self.budget, self.steps_per_pass = X, source, watch, budget, steps_per_pass
+        self.X, self.source, self.watch, self.steps_per_pass = X, source, watch, steps_per_pass
+        self.max_passes, self.max_seconds = max_passes, max_seconds
         self.checkpoint = checkpoint
         self.problem = source.problem
         self.seconds = 0.0
@@ -152,9 +146,9 @@ class Run:
         return result
 
     def _over(self) -> str | None:
-        if self.source.terms_used >= self.budget.passes * self.problem.n_terms:
+        if self.source.terms_used >= self.max_passes * self.problem.n_terms:
             return "max_epochs"
-        if self.budget.seconds is not None and self.problem.geometry.any(self.seconds >= self.budget.seconds):
+        if self.max_seconds is not None and self.problem.geometry.any(self.seconds >= self.max_seconds):
             return "max_seconds"
         return None
 

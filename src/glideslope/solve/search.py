@@ -1,7 +1,7 @@
 """Step sizes without tuning for the full gradient: Barzilai-Borwein steps, accepted by a non-monotone test.
 
 The step moves along the tangent part to Y = X - η T and on to X⁺ = Y (3/2 I - ½ Y^H Y). So f(X⁺) + μ N(Y) is the
-gradient-free merit function Ψ(Y), and its test costs no evaluation of f beside the one the next step needs. Where one
+gradient-free merit function Ψ(Y), and its test costs no evaluation of f besides the one the next step needs. Where one
 Newton-Schulz step leaves a distance, more follow, in p x p products: f is lower off the manifold, and a value bought
 so is one that no later step can match.
 """
@@ -17,9 +17,9 @@ from torch import Tensor
 from glideslope.formulas.normal import inverse_square_root, newton_schulz_iterations, newton_schulz_radius
 from glideslope.formulas.orthogonality import frobenius, subtract_identity_
 from glideslope.formulas.penalty import penalised_gradient, penalty
+from glideslope.solve.checkpoint import Resumable, State, on_device
 from glideslope.solve.methods import retracted
 from glideslope.solve.problem import Problem
-from glideslope.solve.resume import Resumable, State, on_device
 
 SUFFICIENT_DECREASE = 1e-4
 # Weight of the past in the reference value of Zhang and Hager: 0 is monotone, 1 the mean of all values.
@@ -170,7 +170,7 @@ class Search(Resumable):
         self.step_size = numbers[0] / numbers[1] if min(numbers) > 0 else step_size
         weight = MEMORY * self._weight + 1
         self.reference = (MEMORY * self._weight * self.reference + trial.value) / weight
-        self._weight, self.at, self.last_step = weight, trial, step_size
+        self._weight, self.at = weight, trial
 
 
 def power_of_two(norm: float, dtype: torch.dtype) -> float:

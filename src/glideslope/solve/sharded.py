@@ -1,4 +1,4 @@
-"""Runs of `minimize` whose X has its rows on many ranks: the first iterate, what cannot be asked for, the result."""
+"""Runs of `minimize` whose X has its rows on many ranks: the first iterate, what cannot be asked for, checkpoints."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.optim.ranks import raise_difference
+from glideslope.ranks.agreement import agree, gathered
+from glideslope.ranks.columns import ColumnRanks
+from glideslope.ranks.dtensors import is_sharded, local_part, placed
 from glideslope.solve.checkpoint import Checkpoint, State, previous
-from glideslope.solve.geometry import gaussian_rows
 from glideslope.solve.problem import Problem, RowSum
-from glideslope.solve.rows import ColumnRanks
-from glideslope.stiefel.sharding import is_sharded, local_part
+from glideslope.stiefel.geometry import gaussian_rows
 
 
 def ranks_of(problem: Problem, X0: Any) -> ColumnRanks | None:
@@ -28,8 +28,7 @@ def ranks_of(problem: Problem, X0: Any) -> ColumnRanks | None:
     if ranks is not None:  # before the first sum, which would wait for ever for a rank with another p
         shape = problem.shape if X0 is None else tuple(X0.shape)
         words = {"the shape of X": str(shape), "the number of terms": str(problem.n_terms)}
-        for group in ranks.groups:
-            raise_difference("minimize", words, group)
+        agree("minimize", words, ranks.groups)
     return ranks
 
 
@@ -38,8 +37,7 @@ def check_arguments(ranks: ColumnRanks, method: str, description: dict[str, Any]
     if method != "landing":
         raise ValueError(f"rows on many ranks need method='landing', which is made of p x p sums; got {method!r}")
     words = {name: repr(value) for name, value in description.items()}
-    for group in ranks.groups:
-        raise_difference("minimize", words, group)
+    agree("minimize", words, ranks.groups)
 
 
 def first_rows(problem: Problem, ranks: ColumnRanks, X0: Any, seed: int) -> Tensor:
@@ -49,8 +47,7 @@ def first_rows(problem: Problem, ranks: ColumnRanks, X0: Any, seed: int) -> Tens
             raise ValueError(f"X0 must have shape {problem.shape}; got {tuple(X0.shape)}")
         if X0.dtype != problem.dtype:
             raise ValueError(f"X0 must have the type of the data, {problem.dtype}; got {X0.dtype}")
-        placed = X0.detach().redistribute(ranks.mesh, ranks.placements)
-        return local_part(placed).clone().contiguous()
+        return local_part(placed(X0.detach(), ranks.mesh, ranks.placements)).clone().contiguous()
     if problem.shape is None:
         raise ValueError("the problem does not know its shape: give n_components, or X0")
     assert problem.dtype is not None
@@ -67,7 +64,7 @@ class Together(Checkpoint):
 
     Args:
         path: What the names of the files begin with.
-        every: Steps between two checkpoints; 100 unless given, since the clocks of the ranks differ.
+        every: Steps between two checkpoints. Default: 100, since the clocks of the ranks differ.
         description: The arguments a run must share with the one it resumes.
         ranks: The ranks.
     """
@@ -89,8 +86,7 @@ class Together(Checkpoint):
         except ValueError as refused:
             error = str(refused)
         self.path = newest
-        everyone: list[Any] = [None] * torch.distributed.get_world_size(self.group)
-        torch.distributed.all_gather_object(everyone, (sorted(found), error), group=self.group)
+        everyone = gathered((sorted(found), error), self.group)
         errors = [text for _, text in everyone if text is not None]
         if errors:
             raise ValueError(errors[0])
@@ -102,11 +98,3 @@ class Together(Checkpoint):
             )
         self._last_step = max(common, default=0)
         return found[max(common)] if common else None
-
-
-def spread_rows(X: Tensor, ranks: ColumnRanks) -> Tensor:
-    """This rank's rows of a solution as a DTensor."""
-    from torch.distributed.tensor import DTensor
-
-    shape = torch.Size((ranks.n_columns, X.shape[1]))
-    return DTensor.from_local(X, ranks.mesh, ranks.placements, run_check=False, shape=shape, stride=(X.shape[1], 1))

@@ -1,4 +1,4 @@
-"""What `minimize` returns: the point, how good it is, why it stopped, what to try next, and the way there."""
+"""The result of `minimize`: the point, how good it is, why the run stopped, what to try next, and the way there."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Solution:
     stop_reason: str
     """"converged", "max_epochs", "max_seconds", "callback", "interrupted", "stalled" or "diverged"."""
     advice: str
-    """What happened in words, and what to try next."""
+    """Why the run ended, in words, and what to try next."""
     n_steps: int
     n_gradients: int
     """Gradients of single terms evaluated."""

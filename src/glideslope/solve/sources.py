@@ -1,4 +1,7 @@
-"""Gradient sources of a finite sum: full, minibatch, SAGA and loopless SVRG. They know nothing of the manifold."""
+"""Gradient sources of a finite sum: full, minibatch, SAGA and loopless SVRG.
+
+They ask a problem for Euclidean gradients of terms and combine them; nothing here depends on X being orthonormal.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.gradient import Factored, dense
+from glideslope.solve.checkpoint import Resumable
 from glideslope.solve.problem import Problem, RowSum
-from glideslope.solve.resume import Resumable
+from glideslope.variance.estimate import mean_of_memory_, update_mean_, variance_reduced
 
 SOURCES = ("full", "minibatch", "saga", "svrg")
 SAMPLING = ("iid", "shuffle")
-# SAGA's mean gradient is recomputed from its memory after so many passes, so that roundings do not add up.
+# Passes after which SAGA's mean gradient is recomputed from its memory, so that rounding does not add up.
 PASSES_BETWEEN_MEANS = 10
 
 
@@ -56,15 +60,16 @@ class Source(Resumable):
     def _next_slot(self) -> int:
         """The next slot of the sampling, of which many are drawn at a time."""
         if not len(self._drawn):
-            iid = self.sampling == "iid"
-            drawn = torch.randint(self.n_slots, (1024,), generator=self.generator) if iid else None
-            self._drawn = self._permutation(self.n_slots) if drawn is None else drawn
+            if self.sampling == "iid":
+                self._drawn = torch.randint(self.n_slots, (1024,), generator=self.generator)
+            else:
+                self._drawn = self._permutation(self.n_slots)
         slot, self._drawn = int(self._drawn[0]), self._drawn[1:]
         return slot
 
-    def _weight(self, slot: int) -> float:
-        """S N_s / N: what makes a uniformly drawn one of S slots with N_s terms an estimate without bias."""
-        return self.n_slots * len(self._slots[slot]) / self.problem.n_terms
+    def _share(self, slot: int) -> float:
+        """N_s / N, the share of a slot of all terms."""
+        return len(self._slots[slot]) / self.problem.n_terms
 
 
 class Full(Source):
@@ -98,11 +103,11 @@ class Minibatch(Source):
         """The mean gradient of the next batch."""
         index = self._next_batch()
         self.terms_used += len(index)
-        return self.problem.batch_gradient(X, on(X, index))
+        return self.problem.batch_gradient(X, index.to(X.device))
 
 
 class SagaSource(Source):
-    """Section 3.3: g_s(X) - Φ^s + mean(Φ), the memory Φ started by one pass at the first iterate.
+    """Section 3.3: `variance_reduced` with a memory Φ of every slot, started by one pass at the first iterate.
 
     For terms φ(a_i X) the memory is the N x p derivatives of φ; otherwise one n x p gradient per slot.
     """
@@ -113,59 +118,60 @@ class SagaSource(Source):
         """Fill the memory at X."""
         problem = self.problem
         self.terms_used += problem.n_terms
-        self._since_mean = 0
         if isinstance(problem, RowSum):
             self.memory = torch.empty((problem.n_terms, X.shape[1]), dtype=X.dtype, device=X.device)
-            for where, block in problem.rows.blocks():
-                self.memory[where] = problem.scores(problem.geometry.product(block.to(X.device), X), where)
-            self._recompute_mean(X)
-            return
-        self.memory = torch.stack([dense(problem.batch_gradient(X, on(X, index))) for index in self._slots])
-        self._recompute_mean(X)
+            for where, _, Y in problem.products(X):
+                self.memory[where] = problem.scores(Y, where)
+        else:
+            self.memory = torch.stack([dense(problem.batch_gradient(X, index.to(X.device))) for index in self._slots])
+        self.mean = torch.empty_like(X)
+        self._recompute_mean()
 
     def renew(self, X: Tensor) -> None:
         """Fill a memory of gradients anew; derivatives of φ have no weights of columns and stay."""
         if not isinstance(self.problem, RowSum):
             self.start(X)
 
-    def _recompute_mean(self, X: Tensor) -> None:
+    def _recompute_mean(self) -> None:
+        self._since_mean = 0
         if isinstance(self.problem, RowSum):
-            self.mean = torch.zeros_like(X)
-            for where, block in self.problem.rows.blocks():
-                self.mean.addmm_(block.to(X.device).mH, self.memory[where])
-            self.mean /= self.problem.n_terms
+            rows, share = self.problem.rows.blocks(), 1 / self.problem.n_terms
+            factors = ((block.to(self.mean.device), self.memory[where]) for where, block in rows)
+            mean_of_memory_(self.mean, ((share, both) for both in factors))
         else:
-            weights = [self._weight(slot) / self.n_slots for slot in range(self.n_slots)]
-            shares = torch.tensor(weights, dtype=X.dtype, device=X.device)
-            self.mean = (self.memory * shares.reshape(-1, 1, 1)).sum(0)
+            mean_of_memory_(self.mean, ((self._share(slot), self.memory[slot]) for slot in range(self.n_slots)))
 
     def gradient(self, X: Tensor) -> Tensor:
         """The variance-reduced gradient of the next slot, whose memory becomes its gradient at X."""
         slot = self._next_slot()
-        index = on(X, self._slots[slot])
-        self.terms_used += len(index)
+        self.terms_used += len(self._slots[slot])
+        if self._since_mean >= PASSES_BETWEEN_MEANS * self.n_slots:
+            self._recompute_mean()
         self._since_mean += 1
-        if self._since_mean > PASSES_BETWEEN_MEANS * self.n_slots:
-            self._recompute_mean(X)
-            self._since_mean = 1
-        problem = self.problem
-        if not isinstance(problem, RowSum):
-            fresh = dense(problem.batch_gradient(X, index))
-            change = fresh - self.memory[slot]
-            self.memory[slot] = fresh
-            result = torch.add(self.mean, change, alpha=self._weight(slot))
-            self.mean.add_(change, alpha=self._weight(slot) / self.n_slots)
-            return result
-        A, _, fresh = problem.batch_scores(X, index)
-        change = A.mH @ (fresh - self.memory.index_select(0, index))
-        self.memory.index_copy_(0, index, fresh)
-        result = torch.add(self.mean, change, alpha=self.n_slots / problem.n_terms)
-        self.mean.add_(change, alpha=1 / problem.n_terms)
-        return problem.weigh(result)
+        change, share = self._remember(X, slot)
+        estimate = variance_reduced(self.mean, change, weight=self.n_slots * share)
+        update_mean_(self.mean, change, share=share)
+        return self.problem.weigh(estimate) if isinstance(self.problem, RowSum) else estimate
+
+    def _remember(self, X: Tensor, slot: int) -> tuple[Tensor, float]:
+        """Replace the memory of a slot; by how much its gradient changes, and its share in the mean.
+
+        Of terms φ(a_i X) it is the sum of their gradients, and the share is that of one term.
+        """
+        problem, index = self.problem, self._slots[slot].to(X.device)
+        if isinstance(problem, RowSum):
+            A, _, fresh = problem.batch_scores(X, index)
+            change = A.mH @ (fresh - self.memory.index_select(0, index))
+            self.memory.index_copy_(0, index, fresh)
+            return change, 1 / problem.n_terms
+        fresh = dense(problem.batch_gradient(X, index))
+        change = fresh - self.memory[slot]
+        self.memory[slot] = fresh
+        return change, self._share(slot)
 
 
 class SvrgSource(Source):
-    """Loopless SVRG: g_s(X) - g_s(Z) + ∇f(Z), the anchor Z replaced by X with probability 1/S in every step."""
+    """Loopless SVRG: `variance_reduced` with an anchor Z, which X replaces with probability 1/S in every step."""
 
     kept = (*Source.kept, "anchor", "anchor_gradient")
 
@@ -184,20 +190,16 @@ class SvrgSource(Source):
         if float(torch.rand((), generator=self.generator)) * self.n_slots < 1:
             self.start(X)
         slot = self._next_slot()
-        index = on(X, self._slots[slot])
+        index = self._slots[slot].to(X.device)
         self.terms_used += 2 * len(index)
-        problem = self.problem
-        if not isinstance(problem, RowSum):
+        problem, share = self.problem, self._share(slot)
+        if isinstance(problem, RowSum):
+            A, _, fresh = problem.batch_scores(X, index)
+            at_anchor = problem.scores(problem.product(A, self.anchor), index)
+            change, share = A.mH @ problem.weigh(fresh - at_anchor), 1 / problem.n_terms
+        else:
             change = dense(problem.batch_gradient(X, index)) - dense(problem.batch_gradient(self.anchor, index))
-            return torch.add(self.anchor_gradient, change, alpha=self._weight(slot))
-        A, _, fresh = problem.batch_scores(X, index)
-        change = problem.weigh(fresh - problem.scores(problem.geometry.product(A, self.anchor), index))
-        return torch.addmm(self.anchor_gradient, A.mH, change, alpha=self.n_slots / problem.n_terms)
-
-
-def on(X: Tensor, index: Tensor) -> Tensor:
-    """An index on the device of X."""
-    return index if X.device.type == "cpu" else index.to(X.device)
+        return variance_reduced(self.anchor_gradient, change, weight=self.n_slots * share, out=change)
 
 
 def make_source(kind: str, problem: Problem, **options: Any) -> Source:

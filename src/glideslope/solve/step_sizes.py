@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from glideslope.engine.rule import PAPER_OPTIONS, StepRule
 from glideslope.formulas.arguments import check_option, check_positive
 from glideslope.solve.problem import Problem
 from glideslope.theory import Theory
@@ -23,8 +24,7 @@ def step_size_of(
     gradient: str,
     n_slots: int,
     n_steps: int,
-    attraction: float,
-    safe_radius: float,
+    rule: StepRule,
 ) -> Callable[[int], float]:
     """The step size of step k = 0, 1, ...
 
@@ -36,15 +36,14 @@ def step_size_of(
         gradient: The gradient source.
         n_slots: Number of batches.
         n_steps: K, the number of steps to come.
-        attraction: λ.
-        safe_radius: ε.
+        rule: The options of a landing step; "theory" needs the paper's field, with any λ and ε.
     """
     if callable(step_size):
         if schedule is not None:
             raise ValueError("give a function as step_size or a schedule, not both")
         return checked(step_size)
     if step_size == "theory":
-        step_size = theory_step(problem, method, gradient, n_slots, attraction, safe_radius)
+        step_size = theory_step(problem, method, gradient, n_slots, rule)
         if schedule is None and gradient == "minibatch":
             schedule = "1/sqrt"
     elif isinstance(step_size, str):
@@ -74,17 +73,25 @@ def checked(function: Callable[[int], float]) -> Callable[[int], float]:
     return step_size_at
 
 
-def theory_step(
-    problem: Problem, method: str, gradient: str, n_slots: int, attraction: float, safe_radius: float
-) -> float:
+def theory_step(problem: Problem, method: str, gradient: str, n_slots: int, rule: StepRule) -> float:
     """The step the propositions allow for landing with this gradient source."""
     if method != "landing" or gradient == "svrg":
         raise ValueError(
             "step_size='theory' knows landing with gradient='full', 'minibatch' or 'saga'; "
             f"got method={method!r}, gradient={gradient!r}. Give a number"
         )
-    constants = problem.constants(safe_radius, each_term=gradient != "full")
+    for name in ("metric", "normal_step"):
+        if getattr(rule, name) != PAPER_OPTIONS[name]:
+            raise ValueError(
+                f"step_size='theory' needs {name}={PAPER_OPTIONS[name]!r}, which the propositions are about; got "
+                f"{getattr(rule, name)!r}. Pass **gs.PAPER_OPTIONS, or a number as step_size"
+            )
+    if isinstance(rule.attraction, str):
+        raise ValueError(
+            f"step_size='theory' needs a number as attraction; got {rule.attraction!r}. Pass **gs.PAPER_OPTIONS"
+        )
+    constants = problem.constants(rule.safe_radius, each_term=gradient != "full")
     if constants is None:
         raise ValueError(f"step_size='theory' needs constants that {type(problem).__name__} does not know")
-    theory = Theory(constants=constants, attraction=attraction, safe_radius=safe_radius)
+    theory = Theory(constants=constants, attraction=rule.attraction, safe_radius=rule.safe_radius)
     return theory.saga_step(max(n_slots, 5)) if gradient == "saga" else theory.gradient_descent_step

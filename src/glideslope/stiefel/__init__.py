@@ -1,4 +1,4 @@
-"""Orthonormal matrices as points, as views of parameters, and as marked weights of a model; the second layer."""
+"""Orthonormal matrices as points, as views of parameters, and as marked weights of a model."""
 
 from glideslope.stiefel.adoption import adopt_, release_
 from glideslope.stiefel.models import orthogonalize_, param_groups, project_

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from glideslope.ranks.dtensors import is_sharded
 from glideslope.stiefel.marks import mark_, marked, matching, named
 from glideslope.stiefel.points import project
 from glideslope.stiefel.selection import Select, select_weights
-from glideslope.stiefel.sharding import is_sharded, project_sharded_
+from glideslope.stiefel.sharding import project_sharded_
 from glideslope.stiefel.views import as_matrices, copy_matrices_
 
 RESERVED = ("params", "orthogonal", "view")

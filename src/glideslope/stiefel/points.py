@@ -32,8 +32,8 @@ def random_stiefel(
         p: Columns, 1 <= p <= n.
         batch: Shape in front: the result is (*batch, n, p).
         generator: Source of randomness; without it torch's global one is used.
-        dtype: Real or complex; torch's default type unless said. Half types are computed in float32.
-        device: The generator's device unless said; without a generator, torch's default device.
+        dtype: Real or complex; default: torch's default type. Half types are computed in float32.
+        device: Default: the generator's device; without a generator, torch's default device.
     """
     if not (isinstance(n, int) and isinstance(p, int) and 1 <= p <= n):
         raise ValueError(f"random_stiefel needs whole numbers 1 <= p <= n; got n={n!r}, p={p!r}")

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from glideslope.formulas.orthogonality import distance, frobenius, subtract_identity_
+from glideslope.ranks.dtensors import is_sharded
 from glideslope.stiefel.marks import marked
-from glideslope.stiefel.sharding import all_matrices, is_sharded, sharded_gram
+from glideslope.stiefel.sharding import all_matrices, sharded_gram
 from glideslope.stiefel.views import as_matrices, matrix_shape
 
 HEADINGS = ("name", "matrix", "view", "count", "distance", "smallest", "largest")

@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils import parametrize
 
+from glideslope.ranks.sums import is_finite
 from glideslope.stiefel.marks import Place, matching, places, qualified
-from glideslope.stiefel.sharding import is_finite
 from glideslope.stiefel.views import default_view, matrix_shape
 
 Predicate: TypeAlias = Callable[[str, nn.Parameter, nn.Module], "bool | str"]

@@ -1,4 +1,4 @@
-"""Parameters spread over ranks as DTensors: what each rank holds of their matrices, and sums over the ranks.
+"""Parameters spread over ranks as DTensors: what each rank holds of their matrices, in which view.
 
 A rank can hold some rows of every matrix (then p x p matrices are summed over the ranks), or some whole matrices of a
 batch (then nothing is). A parameter sharded in another way is brought into one of these for a step.
@@ -7,15 +7,16 @@ batch (then nothing is). A parameter sharded in another way is brought into one 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from glideslope.formulas.normal import inverse_square_root
 from glideslope.formulas.orthogonality import frobenius, subtract_identity_
+from glideslope.ranks.dtensors import Groups, from_parts, local_part, placed, whole
+from glideslope.ranks.sums import summed
 from glideslope.stiefel.marks import named
 from glideslope.stiefel.points import project
 from glideslope.stiefel.views import as_matrices, copy_matrices_, cuts_columns, flattened_shape, matrix_shape, parse
@@ -23,24 +24,7 @@ from glideslope.stiefel.views import as_matrices, copy_matrices_, cuts_columns, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch.distributed import ProcessGroup
     from torch.distributed.tensor import DTensor, Placement, Shard
-
-Groups = tuple["ProcessGroup", ...]
-
-
-def is_sharded(tensor: object) -> bool:
-    """Whether a tensor is a DTensor; importing that type only to ask would take longer than importing this package."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, module.DTensor)
-
-
-def local_part(tensor: Tensor) -> Tensor:
-    """What this rank holds of a tensor: all of it unless it is a DTensor."""
-    held: Any = tensor
-    with torch.no_grad():
-        part: Tensor = held.to_local() if is_sharded(tensor) else tensor
-    return part
 
 
 def meaning_of_shard(shape: Sequence[int], view: str, dim: int, ranks: int) -> str | None:
@@ -85,7 +69,7 @@ class Layout:
         self.mesh, self.given = given.device_mesh, tuple(given.placements)
         self.shape, self.stride, self.view = tuple(given.shape), tuple(given.stride()), view
         *_, rows, columns = flattened_shape(self.shape, view)
-        self.is_wide, self.rows = rows < columns, max(rows, columns)
+        self.is_wide = rows < columns
         rows_dim = dimension_of_rows(self.shape, view)
         self.wanted: tuple[Placement, ...] = ()
         self.row_dims: list[int] = []
@@ -107,6 +91,7 @@ class Layout:
             if meaning is not None:
                 (self.row_dims if meaning == "rows" else self.batch_dims).append(mesh_dim)
         self.moves = self.wanted != self.given
+        self.local_shape: tuple[int, ...] = ()
 
     @property
     def shape_of_part(self) -> torch.Size:
@@ -134,6 +119,7 @@ class Layout:
     def matrices(self, local: Tensor) -> Tensor:
         """A local part as tall (matrices, rows, p) or (rows, p): in its own memory where that is contiguous."""
         kind, blocks = parse(self.view)
+        self.local_shape = tuple(local.shape)
         if cuts_columns(self.view):
             local = local.mT
         shape: tuple[int, ...] = tuple(local.shape)
@@ -146,54 +132,31 @@ class Layout:
         matrices = local.reshape(flat)
         return matrices.mT if self.is_wide else matrices
 
-    def from_matrices(self, matrices: Tensor, like: Tensor) -> Tensor:
-        """The inverse of `matrices`, in the shape of a local part."""
+    def from_matrices(self, matrices: Tensor) -> Tensor:
+        """The inverse of `matrices`: the local parts of a parameter have one shape."""
         blocks = matrices.mT if self.is_wide else matrices
-        return blocks.reshape(like.shape[::-1]).mT if cuts_columns(self.view) else blocks.reshape(like.shape)
+        if cuts_columns(self.view):
+            return blocks.reshape(self.local_shape[::-1]).mT
+        return blocks.reshape(self.local_shape)
 
     def spread(self, local: Tensor) -> Tensor:
         """A local part as a DTensor placed as a step wants it."""
-        from torch.distributed.tensor import DTensor
-
-        return DTensor.from_local(
-            local, self.mesh, self.wanted, run_check=False, shape=torch.Size(self.shape), stride=self.stride
-        )
+        return from_parts(local, self.mesh, self.wanted, self.shape, self.stride)
 
     def returned(self, local: Tensor) -> Tensor:
         """A local part as a DTensor placed as the parameter is."""
-        spread: Any = self.spread(local)
-        back: Tensor = spread.redistribute(self.mesh, self.given) if self.moves else spread
-        return back
+        return placed(self.spread(local), self.mesh, self.given) if self.moves else self.spread(local)
 
     def numbers(self, local: Tensor, count: int) -> Tensor:
         """One number per matrix of this rank as a tensor that a checkpoint of another number of ranks can hold."""
-        from torch.distributed.tensor import DTensor, Replicate, Shard
+        return from_parts(local, self.mesh, self.placements_of_numbers, (count,)) if self.batch_dims else local
 
-        if not self.batch_dims:
-            return local
-        placements = [Shard(0) if dim in self.batch_dims else Replicate() for dim in range(self.mesh.ndim)]
-        return DTensor.from_local(
-            local, self.mesh, placements, run_check=False, shape=torch.Size((count,)), stride=(1,)
-        )
+    @property
+    def placements_of_numbers(self) -> list[Placement]:
+        """Where one number per matrix is: with its matrix."""
+        from torch.distributed.tensor import Replicate, Shard
 
-
-def summed(tensors: Sequence[Tensor], groups: Groups) -> list[Tensor]:
-    """Sums over the ranks of each group in turn: one flat all-reduce for all tensors of a type."""
-    import torch.distributed as dist
-
-    if not groups:
-        return list(tensors)
-    results: list[Tensor] = list(tensors)
-    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-        chosen = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
-        flat = torch.cat([tensors[i].reshape(-1) for i in chosen])
-        wire = torch.view_as_real(flat) if flat.is_complex() else flat
-        for group in groups:
-            dist.all_reduce(wire, group=group)
-        parts = torch.split(flat, [tensors[i].numel() for i in chosen])
-        for i, part in zip(chosen, parts, strict=True):
-            results[i] = part.view(tensors[i].shape)
-    return results
+        return [Shard(0) if dim in self.batch_dims else Replicate() for dim in range(self.mesh.ndim)]
 
 
 @torch.no_grad()
@@ -208,18 +171,17 @@ def sharded_gram(parameter: Tensor, view: str) -> tuple[Layout, Tensor, Tensor]:
 
 def all_matrices(layout: Layout, numbers: Tensor, count: int) -> Tensor:
     """One number per matrix of all ranks, from those of this rank."""
-    spread: Any = layout.numbers(numbers.reshape(-1), count)
-    whole: Tensor = spread.full_tensor() if is_sharded(spread) else spread
-    return whole
+    return whole(layout.numbers(numbers.reshape(-1), count))
 
 
-def is_finite(parameter: Tensor) -> bool:
-    """Whether all entries are finite, on all ranks of a DTensor; to be called on all of them."""
-    bad = torch.isfinite(local_part(parameter.detach())).logical_not().sum().reshape(1)
-    if is_sharded(parameter):
-        mesh = parameter.device_mesh  # type: ignore[attr-defined]
-        (bad,) = summed([bad], tuple(mesh.get_group(dim) for dim in range(mesh.ndim)))
-    return not bool(bad)
+def sharded_distances(point: Tensor, view: str, *, spectral: bool = False) -> list[float]:
+    """‖X^H X - I‖ of every matrix of a DTensor, in float64; to be called on all ranks."""
+    layout, _, gram = sharded_gram(point, view)
+    shape = matrix_shape(tuple(point.shape), view)
+    Delta = subtract_identity_(gram)
+    norms = torch.linalg.eigvalsh(Delta).abs().amax(-1) if spectral else frobenius(Delta)
+    numbers: list[float] = all_matrices(layout, norms, shape[0] if len(shape) == 3 else 1).tolist()
+    return numbers
 
 
 @torch.no_grad()
@@ -228,21 +190,17 @@ def project_sharded_(parameter: Tensor, view: str) -> None:
 
     Close to orthonormal a p x p sum is enough; from far away it is gathered, one parameter at a time.
     """
-    from torch.distributed.tensor import distribute_tensor
-
     given: DTensor = parameter.detach()  # type: ignore[assignment]
     layout, X, gram = sharded_gram(given, view)
     shape = matrix_shape(given.shape, view)
     far = all_matrices(layout, frobenius(subtract_identity_(gram.clone())), shape[0] if len(shape) == 3 else 1)
     if bool((far <= 0.5).all()):
-        held = layout.local(given)
-        moved = layout.from_matrices(X @ inverse_square_root(gram), held).to(given.dtype)
+        moved = layout.from_matrices(X @ inverse_square_root(gram)).to(given.dtype)
         local_part(given).copy_(local_part(layout.returned(moved)))
     else:
-        whole = given.full_tensor()
-        copy_matrices_(whole, project(as_matrices(whole, view)), view)
-        spread = distribute_tensor(whole, given.device_mesh, given.placements, src_data_rank=None)
-        local_part(given).copy_(local_part(spread))
+        gathered = whole(given)
+        copy_matrices_(gathered, project(as_matrices(gathered, view)), view)
+        local_part(given).copy_(local_part(placed(gathered, given.device_mesh, given.placements)))
 
 
 def shard_placement(model: nn.Module, *, ranks: int | None = None) -> Callable[[nn.Parameter], Shard | None]:

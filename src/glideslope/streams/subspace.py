@@ -11,7 +11,7 @@ from glideslope.engine.gradient import Factored
 from glideslope.engine.products import Workspace
 from glideslope.engine.rule import StepRule
 from glideslope.formulas.normal import newton_schulz_factor
-from glideslope.solve.geometry import Whole
+from glideslope.stiefel.geometry import Whole
 from glideslope.streams.moments import Moments
 
 # Directions with less than this share of the mean variance are scaled as if they had it.

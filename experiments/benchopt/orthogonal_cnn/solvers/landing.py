@@ -10,4 +10,4 @@ class Solver(Orthogonal):
 
     name = "landing"
     kind: ClassVar = gs.LandingSGD
-    options: ClassVar = {"attraction": 1.0, "safe_radius": 0.5, "metric": "canonical"}
+    options: ClassVar = gs.PAPER_OPTIONS

@@ -10,4 +10,4 @@ class Solver(Orthogonal):
 
     name = "landing-euclidean"
     kind: ClassVar = gs.LandingSGD
-    options: ClassVar = {"metric": "euclidean"}
+    options: ClassVar = {**gs.PAPER_OPTIONS, "metric": "euclidean"}

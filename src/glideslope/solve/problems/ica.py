@@ -28,7 +28,7 @@ class ICA(RowSum):
 
     Args:
         data: Whitened real samples, one per row, shape (N, n).
-        n_components: p; n unless said.
+        n_components: p. Default: n.
         score: "logcosh" has s_j = 1, for super-Gaussian sources. "adaptive" takes s_j = -1 for the directions that
             are sub-Gaussian, decided anew before the first step and after every pass over the data.
     """
@@ -61,8 +61,7 @@ class ICA(RowSum):
         if self.score != "adaptive":
             return False
         moments = torch.zeros((3, X.shape[1]), dtype=X.dtype, device=X.device)
-        for _, block in self.rows.blocks():
-            Y = self.geometry.product(block.to(X.device), X)
+        for _, _, Y in self.products(X):
             tanh = torch.tanh(Y)
             moments += torch.stack([Y.square().sum(0), (1 - tanh.square()).sum(0), (Y * tanh).sum(0)])
         square, slope, product = moments / self.n_terms
@@ -82,10 +81,7 @@ class ICA(RowSum):
         else:
             norms = torch.cat([torch.linalg.vector_norm(A, dim=1).double() for _, A in self.rows.blocks()])
             first, third = float(norms.mean()), float(norms.pow(3).mean())
-            total = torch.zeros((self.rows.shape[1],) * 2, dtype=torch.float64, device=self.device)
-            for _, block in self.rows.blocks():
-                total.addmm_(block.mT.double(), block.double())
-            second = float(torch.linalg.eigvalsh(total / self.n_terms)[-1])
+            second = float(torch.linalg.eigvalsh(self.second_moment(torch.float64))[-1])
         gradient_bound = first * math.sqrt(p)
         return Constants(
             smoothness=second,

@@ -35,8 +35,8 @@ class LinearProblem(Problem):
         return (self.M.conj() * X).real.sum(), self.M
 
     def _decomposition(self) -> tuple[Tensor, Tensor, Tensor]:
-        wide = torch.complex128 if self.M.is_complex() else torch.float64
-        left, singular, right = torch.linalg.svd(self.M.to(wide), full_matrices=False)
+        wide = self.M.to(torch.promote_types(self.M.dtype, torch.float64))
+        left, singular, right = torch.linalg.svd(wide, full_matrices=False)
         return left, singular, right
 
     def optimum(self) -> Optimum:

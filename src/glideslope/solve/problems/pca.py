@@ -64,22 +64,14 @@ class PCA(RowSum):
     def covariance(self) -> Tensor:
         """A^H A / N, shape (n, n), in the data's type."""
         self.refuse_ranks("its covariance")
-        n = self.rows.shape[1]
-        total = torch.zeros((n, n), dtype=self.dtype, device=self.device)
-        for _, A in self.rows.blocks():
-            total.addmm_(A.mH, A)
-        return total / self.n_terms
+        return self.second_moment()
 
     def optimum(self) -> Optimum:
         """The leading eigenvectors of the covariance and f there, from a float64 decomposition. Cost O(n³)."""
         self.refuse_ranks("its optimum")
-        n, p = self.known_shape()
-        wide = torch.complex128 if self.dtype in (torch.complex64, torch.complex128) else torch.float64
-        total = torch.zeros((n, n), dtype=wide, device=self.device)
-        for _, block in self.rows.blocks():
-            A = block.to(wide)
-            total.addmm_(A.mH, A)
-        eigenvalues, vectors = torch.linalg.eigh(total / self.n_terms)
+        _, p = self.known_shape()
+        wide = torch.promote_types(self.rows.dtype, torch.float64)
+        eigenvalues, vectors = torch.linalg.eigh(self.second_moment(wide))
         X = vectors[:, -p:].flip(-1).to(self.dtype)
         return Optimum(X, -float(eigenvalues[-p:].sum()) / 2)
 

@@ -64,8 +64,8 @@ class Procrustes(RowSum):
         rounding = 100 * math.sqrt(n) * torch.finfo(square.dtype).eps * scale
         if n > p and float(torch.linalg.matrix_norm(square - scale * identity)) > rounding:
             return None
-        wide = torch.complex128 if cross.is_complex() else torch.float64
-        left, singular, right = torch.linalg.svd(cross.to(wide), full_matrices=False)
+        wide = cross.to(torch.promote_types(cross.dtype, torch.float64))
+        left, singular, right = torch.linalg.svd(wide, full_matrices=False)
         mapped = float(square.diagonal().real.double().sum()) if n == p else scale * p
         return Optimum((left @ right).to(self.dtype), mapped / 2 - float(singular.sum()) + size / 2)
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.optim.ranks import meshes_of
-from glideslope.stiefel.sharding import is_sharded, local_part, summed
+from glideslope.ranks.dtensors import from_parts, is_sharded, local_part, meshes_of
+from glideslope.ranks.sums import summed
 
 logger = logging.getLogger("glideslope")
 State = dict[str, Any]
@@ -23,7 +23,7 @@ WARN_ABOVE_BYTES = 2**30
 
 
 class GradientMemory:
-    """What SAGA and SVRG share: `rows` remembered tensors per parameter, a wide mean, and what is said about both.
+    """Base of SAGA and SVRG: `rows` remembered tensors per parameter and a wide mean, allocated, checked and saved.
 
     A complex number is remembered as two real ones. The tensors are allocated when they are first needed.
     """
@@ -193,7 +193,7 @@ def is_integer(number: Any, *, least: int) -> bool:
 
 
 def numbers_of(tensor: Tensor) -> Tensor:
-    """What this rank has of a tensor as real numbers: of complex ones real and imaginary parts, the last dimension."""
+    """This rank's part of a tensor as real numbers: of complex ones real and imaginary parts, the last dimension."""
     detached = local_part(tensor.detach())
     return torch.view_as_real(detached.resolve_conj()) if tensor.is_complex() else detached
 
@@ -217,12 +217,8 @@ def spread(part: Tensor, param: Any, shift: int) -> Tensor:
     """A part of this rank as a DTensor placed like the parameter, with `shift` dimensions more in front."""
     if not is_sharded(param):
         return part
-    from torch.distributed.tensor import DTensor
-
-    shape = torch.Size((*part.shape[:shift], *param.shape, *(2,) * param.is_complex()))
-    stride = torch.empty(shape, device="meta").stride()
-    placements = placements_of(param, shift)
-    return DTensor.from_local(part, param.device_mesh, placements, run_check=False, shape=shape, stride=stride)
+    shape = (*part.shape[:shift], *param.shape, *(2,) * param.is_complex())
+    return from_parts(part, param.device_mesh, placements_of(param, shift), shape)
 
 
 def part_of(tensor: Any, param: Any, shift: int) -> Tensor:

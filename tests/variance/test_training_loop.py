@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 import torch
-from optim.sums import Sum, distances, estimates, mean_over_slots, saga_correct, svrg_correct
+from variance.sums import Sum, distances, estimates, mean_over_slots, saga_correct, svrg_correct
 
 import glideslope as gs
-from glideslope.optim.variance import SAGA, SVRG
+from glideslope.variance import SAGA, SVRG
 
 TYPES = [torch.float64, torch.complex128]
 
@@ -47,10 +47,10 @@ def test_a_correction_is_the_literal_formula_and_remembers_the_gradient(generato
     assert all(torch.equal(saga.state_dict()["memory"][k][i], memory[i][k]) for i in range(3) for k in range(2))
 
 
-@pytest.mark.parametrize("sizes", [None, (4, 1, 2, 1, 1)], ids=["equal", "unequal"])
+@pytest.mark.parametrize("sizes", [None, (4, 1, 2, 1, 1), (3,)], ids=["equal", "unequal", "one slot"])
 def test_with_the_memory_at_the_same_point_every_slot_gives_the_full_gradient(sizes, generator):
     problem = Sum(generator, sizes or (1,) * 5)
-    saga = SAGA(problem.params, 5, sizes=sizes)
+    saga = SAGA(problem.params, len(sizes or range(5)), sizes=sizes)
     saga.start_(problem.backward)
     for found in estimates(problem, saga, saga_correct):
         assert distances(found, problem.gradients()) < 1e-13

@@ -1,4 +1,4 @@
-"""Several ranks together: sums in one bundle, and the same error on all where they are not alike or one fails."""
+"""Ranks that must agree: the same error on all where they were not called alike, or one fails."""
 
 from __future__ import annotations
 
@@ -10,44 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.stiefel.sharding import Groups, is_sharded, summed
+from glideslope.engine.products import is_on_host
+from glideslope.ranks.dtensors import groups_of, is_sharded, meshes_of
 
 # A fingerprint is so many digits of 6 bits: the sum of their squares over 4096 ranks is exact in float32.
 DIGITS = 16
-# Steps are summed in one bundle as long as their numbers, and their memory, are not more than this.
-BUNDLE_UP_TO = 2**24
-
-
-def bundles(sizes: Sequence[int]) -> list[range]:
-    """Consecutive positions whose sizes add up to no more than a bundle, or single ones."""
-    found, start, total = [], 0, 0
-    for position, size in enumerate(sizes):
-        if position > start and total + size > BUNDLE_UP_TO:
-            found.append(range(start, position))
-            start, total = position, 0
-        total += size
-    return [*found, range(start, len(sizes))] if sizes else []
-
-
-def bundled(asked: dict[int, list[Tensor]], groups: Sequence[Groups]) -> dict[int, list[Tensor]]:
-    """The sums that steps ask for, in one all-reduce for all steps over the same ranks.
-
-    Args:
-        asked: Tensors by position of the step.
-        groups: The groups of ranks of every step.
-    """
-    sums: dict[int, list[Tensor]] = {}
-    for over in dict.fromkeys(groups[position] for position in asked):
-        together = [position for position in asked if groups[position] == over]
-        flat = iter(summed([tensor for position in together for tensor in asked[position]], over))
-        for position in together:
-            sums[position] = [next(flat) for _ in asked[position]]
-    return {position: sums[position] for position in asked}
-
-
-def meshes_of(params: Iterable[Any]) -> list[Any]:
-    """The device meshes of the DTensors among parameters, each once, in order."""
-    return list(dict.fromkeys(param.device_mesh for param in params if is_sharded(param)))
 
 
 def check_agreement(who: str, named: Iterable[tuple[str, Any]], group: dict[str, Any]) -> None:
@@ -55,8 +22,7 @@ def check_agreement(who: str, named: Iterable[tuple[str, Any]], group: dict[str,
     entries = list(named)
     mine = description(entries, group)
     for mesh in meshes_of(param for _, param in entries):
-        for dim in range(mesh.ndim):
-            raise_difference(who, mine, mesh.get_group(dim))
+        agree(who, mine, groups_of(mesh))
 
 
 def options_of(group: dict[str, Any]) -> dict[str, Any]:
@@ -64,16 +30,11 @@ def options_of(group: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in group.items() if key not in ("params", "param_names")}
 
 
-def is_on_host(tensor: Tensor) -> bool:
-    """Whether reading a tensor does not wait for a device."""
-    return tensor.device.type == "cpu"
-
-
 def in_words(option: Any, *, wait: bool) -> str:
     """An option in words; a tensor on a device by its value only if it may be waited for."""
     if not isinstance(option, Tensor):
         return repr(option)
-    if wait or is_on_host(option):
+    if wait or is_on_host(option.detach()):
         return f"a {option.dtype} tensor, {option.tolist()}"
     return f"a {option.dtype} tensor of shape {tuple(option.shape)} on {option.device.type}"
 
@@ -88,20 +49,18 @@ def description(entries: Iterable[tuple[str, Any]], group: dict[str, Any], *, wa
     return words
 
 
-def raise_difference(who: str, mine: dict[str, str], group: Any) -> None:
-    """Compare descriptions over the ranks of a group, and raise a ValueError that names the first difference."""
-    import torch.distributed as dist
-
-    everyone: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, mine, group=group)
-    first = everyone[0]
-    for rank, other in enumerate(everyone):
-        for what in {**first, **other}:
-            here, there = first.get(what, "missing"), other.get(what, "missing")
-            if here != there:
-                raise ValueError(
-                    f"{who}: the ranks must agree; {what} is {here} on rank 0 and {there} on rank {rank} of the group"
-                )
+def agree(who: str, mine: dict[str, str], groups: Sequence[Any] = (None,)) -> None:
+    """Compare descriptions over the ranks of groups, by default all, and raise a ValueError that names a difference."""
+    for group in groups:
+        first, *others = gathered(mine, group)
+        for rank, other in enumerate(others, 1):
+            for what in {**first, **other}:
+                here, there = first.get(what, "missing"), other.get(what, "missing")
+                if here != there:
+                    raise ValueError(
+                        f"{who}: the ranks must agree; {what} is {here} on rank 0 and {there} on rank {rank} of the "
+                        "group"
+                    )
 
 
 def check_fingerprint(
@@ -126,19 +85,18 @@ def check_fingerprint(
     digest = hashlib.sha256(repr(sorted(mine.items())).encode()).digest()
     digits = torch.tensor([byte & 63 for byte in digest[:DIGITS]], dtype=torch.float32)
     for mesh in meshes:
-        for dim in range(mesh.ndim):
-            group = mesh.get_group(dim)
-            on_host = mesh.device_type == "cpu" or "cpu" in str(dist.get_backend_config(group))
+        for ranks in groups_of(mesh):
+            on_host = mesh.device_type == "cpu" or "cpu" in str(dist.get_backend_config(ranks))
             wire = torch.cat([digits, digits.square()]).to("cpu" if on_host else mesh.device_type)
-            dist.all_reduce(wire, group=group)
+            dist.all_reduce(wire, group=ranks)
             sums, squares = wire[:DIGITS].double(), wire[DIGITS:].double()
-            if not torch.equal(sums.square(), squares * dist.get_world_size(group)):
-                raise_difference(who, mine, group)
+            if not torch.equal(sums.square(), squares * dist.get_world_size(ranks)):
+                agree(who, mine, [ranks])
     options = [value for group in constrained for value in options_of(group).values() if isinstance(value, Tensor)]
-    hidden = [value for value in options if not is_on_host(value)]
+    hidden = [value for value in options if not is_on_host(value.detach())]
     for mesh in meshes if hidden else []:
-        for dim in range(mesh.ndim):
-            assert_alike(who, hidden, mesh.get_group(dim))
+        for ranks in groups_of(mesh):
+            assert_alike(who, hidden, ranks)
 
 
 def assert_alike(who: str, tensors: Sequence[Tensor], group: Any) -> None:
@@ -157,27 +115,21 @@ def assert_alike(who: str, tensors: Sequence[Tensor], group: Any) -> None:
     torch._assert_async(same, f"{who}: a tensor among the options (lr) differs between the ranks; give all the same")
 
 
-def rank_and_ranks() -> tuple[int, int]:
-    """This rank and the number of ranks; (0, 1) without torch.distributed."""
+def rank_and_ranks(group: Any = None) -> tuple[int, int]:
+    """This rank and the number of ranks, in all or in a group; (0, 1) without torch.distributed."""
     dist = torch.distributed
     if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
+        return dist.get_rank(group), dist.get_world_size(group)
     return 0, 1
 
 
-def agree(who: str, mine: dict[str, str]) -> None:
-    """Raise a ValueError on every rank that names the first difference in what they are about to do."""
-    if rank_and_ranks()[1] > 1:
-        raise_difference(who, mine, None)
-
-
-def gathered(mine: Any) -> list[Any]:
-    """The values of all ranks, in order."""
-    ranks = rank_and_ranks()[1]
+def gathered(mine: Any, group: Any = None) -> list[Any]:
+    """The values of all ranks, or of those of a group, in order."""
+    ranks = rank_and_ranks(group)[1]
     if ranks == 1:
         return [mine]
     everyone: list[Any] = [None] * ranks
-    torch.distributed.all_gather_object(everyone, mine)
+    torch.distributed.all_gather_object(everyone, mine, group=group)
     return everyone
 
 

@@ -26,6 +26,8 @@ def start(shape, dtype, generator, distance=0.3):
     [
         ((40, 8), {}, 4 * 40 * 8 * 8),
         ((8, 8), {}, 3 * 8**3),
+        ((8, 8), {"metric": "euclidean"}, 3 * 8**3),
+        ((40, 8), {"attraction": "auto"}, 4 * 40 * 8 * 8),
         ((40, 8), {"metric": "euclidean"}, 4 * 40 * 8 * 8 + 8**3),
         ((40, 8), {"normal_step": "newton-schulz"}, 6 * 40 * 8 * 8),
         # These long steps are shortened, for which their Gram matrix is squared: p x p.
@@ -46,8 +48,9 @@ def test_a_step_on_fake_cuda_tensors_needs_no_data_and_creates_nothing_on_the_cp
     with FakeTensorMode():
         X, G = torch.empty(shape, device="cuda"), torch.empty(shape, device="cuda")
         size = torch.empty((), device="cuda")
-        outcome = take_step(X, G, size, StepRule(normal_step=normal_step, safeguard=safeguard), out=X)
-        assert all(tensor.device.type == "cuda" for tensor in outcome)
+        for attraction in (1.0, "auto"):
+            rule = StepRule(attraction=attraction, normal_step=normal_step, safeguard=safeguard)
+            assert all(tensor.device.type == "cuda" for tensor in take_step(X, G, size, rule, out=X))
         for metric in METRICS:
             assert gs.formulas.landing_field(X, G, attraction=1.0, metric=metric).device.type == "cuda"
 

@@ -5,11 +5,11 @@ import logging
 
 import pytest
 import torch
-from optim.sums import Sum, distances, saga_correct, svrg_correct
 from torch._subclasses.fake_tensor import FakeTensorMode
+from variance.sums import Sum, distances, saga_correct, svrg_correct
 
 import glideslope as gs
-from glideslope.optim.variance import SAGA, SVRG
+from glideslope.variance import SAGA, SVRG
 
 
 def test_what_the_type_of_the_memory_cannot_hold_is_not_remembered(generator):

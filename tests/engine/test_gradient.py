@@ -1,4 +1,4 @@
-"""A gradient given by its factors steps as the gradient itself does, and one matrix on the host as a batch does."""
+"""A gradient given by its factors steps as the gradient itself does."""
 
 import itertools
 
@@ -97,51 +97,8 @@ def test_factors_that_are_not_finite_leave_the_iterate_where_it_was(bad, generat
     assert torch.equal(outcome.X, X)
 
 
-def both_ways(X, G, step_size, rule, **options):
-    """One matrix on the host, and the same as a batch of one."""
-    one = take_step(X, G, step_size, rule, **options)
-    many = take_step(X.unsqueeze(0), G.unsqueeze(0), step_size, rule)
-    return one, many
-
-
-@every_pair(
-    dtype=[torch.float32, torch.float64, torch.complex64],
-    safeguard=SAFEGUARDS,
-    normal_step=NORMAL_STEPS,
-    metric=METRICS,
-)
-def test_one_matrix_on_the_host_steps_as_a_batch_of_one(metric, normal_step, safeguard, dtype, generator):
-    # The exact step is never taken on the host, and at the boundary the root of its quartic magnifies roundings.
-    distances = [0.1, 0.6] if safeguard == "exact" else [0.0, 1e-4, 0.3, 0.4999, 0.5, 0.6]
-    step_sizes = [0.0, 0.02, 0.4] if safeguard is None else [0.0, 0.02, 0.4, 1e5]
-    for (n, p), distance, step_size in itertools.product([(11, 4), (5, 5)], distances, step_sizes):
-        X = point_at_distance(n, p, distance, dtype=dtype, generator=generator)
-        direction = random_matrix(n, p, dtype=dtype, generator=generator)
-        for size in (1e-20, 1e-6, 1.0, 1e6, 1e20):
-            if safeguard is None and size > 1:
-                continue
-            one, many = both_ways(X, direction * size, step_size, StepRule(1.3, 0.5, metric, normal_step, safeguard))
-            torch.testing.assert_close(one.X, many.X[0], rtol=0, atol=1000 * torch.finfo(dtype).eps)
-            assert bool(one.recovered) == bool(many.recovered)
-            assert bool(one.skipped) == bool(many.skipped)
-            if 0 < step_size * size < 1e-8 or step_size * size > 1e3:  # elsewhere a rounding may decide
-                assert bool(one.shortened) == bool(many.shortened)
-
-
-def test_the_host_path_is_taken_by_one_matrix_and_not_by_a_batch(generator, monkeypatch):
-    calls = []
-    module = __import__("glideslope.engine.production", fromlist=["production"])
-    original = module.step_of_batch
-    monkeypatch.setattr(module, "step_of_batch", lambda *given: calls.append(1) or original(*given))
-    X, G = factors(12, 5, 3, torch.float64, generator)
-    take_step(X, G.dense(), 0.1, StepRule())
-    assert calls == []
-    take_step(X.unsqueeze(0), G.dense().unsqueeze(0), 0.1, StepRule())
-    assert calls == [1]
-
-
 @pytest.mark.parametrize("normal_step", NORMAL_STEPS)
-def test_the_host_path_writes_where_it_is_told(normal_step, generator):
+def test_a_factored_step_writes_where_it_is_told(normal_step, generator):
     rule = StepRule(normal_step=normal_step)
     X, G = factors(12, 5, 3, torch.float64, generator)
     expected = take_step(X.clone(), G.dense(), 0.1, rule).X

@@ -1,4 +1,4 @@
-"""What a run needs of the geometry, for a matrix in one place and for one whose rows are on many ranks."""
+"""Norms, products and steps of X in a run, for a matrix in one place and for one whose rows are on many ranks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from glideslope.formulas.field import riemannian_gradient
 from glideslope.formulas.merit import merit, merit_of
 from glideslope.formulas.normal import inverse_square_root
 from glideslope.formulas.orthogonality import distance, frobenius, subtract_identity_
+from glideslope.ranks.dtensors import Groups
+from glideslope.ranks.sums import summed
 from glideslope.stiefel.points import project
-from glideslope.stiefel.sharding import Groups, summed
 
 Result = TypeVar("Result")
 
-# Random rows are drawn in blocks of so many, each from its own seed: they do not depend on the number of ranks.
+# Random rows are drawn in blocks of this size, each from its own seed, and so do not depend on the number of ranks.
 ROWS_PER_SEED = 1024
 # Rows that are converted to float64 at a time.
 BLOCK_ROWS = 1024
@@ -132,7 +133,7 @@ class InRows(Whole):
 
     def tangent(self, X: Tensor, G: Tensor, metric: str) -> Tensor:
         """This rank's rows of the Riemannian gradient."""
-        return self.run(riemannian_rows(X, G, metric))
+        return self.run(riemannian_rows(X, G, metric, rows=self.rows))
 
     def norm(self, M: Tensor) -> float:
         """‖M‖_F, from the norms of all ranks: their squares might overflow."""
@@ -178,7 +179,7 @@ class InRows(Whole):
     def orthonormal(self, X: Tensor) -> Tensor:
         """This rank's rows of the nearest orthonormal matrix, through p x p matrices in float64.
 
-        Rows are converted in blocks: beside the result there is no second matrix of that size.
+        Rows are converted in blocks: besides the result there is no second matrix of that size.
         """
         X = X.clone()
         wide = torch.complex128 if X.is_complex() else torch.float64

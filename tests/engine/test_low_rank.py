@@ -1,7 +1,7 @@
 """Landing with a tracked residual: the same iterates as the plain step, and the safe region for any step size."""
 
-import pytest
 import torch
+from combinations import every_pair
 from literal import point_at_distance, random_matrix
 
 import glideslope as gs
@@ -9,8 +9,8 @@ from glideslope.engine.gradient import Factored
 from glideslope.engine.low_rank import STEPS_BETWEEN_GRAMS, TrackedLanding, pays
 from glideslope.engine.production import take_step
 from glideslope.engine.rule import StepRule
-from glideslope.solve.geometry import Whole
 from glideslope.solve.methods import LandingMethod
+from glideslope.stiefel.geometry import Whole
 
 N, P, B = 60, 12, 5
 
@@ -32,29 +32,35 @@ def tracked_run(X, dtype, generator, *, steps, step_size, size=1.0, rule=None):
         yield X, shortened
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-@pytest.mark.parametrize("step_size", [0.01, 1.0])
-def test_tracked_steps_are_plain_steps(dtype, step_size):
+@every_pair(
+    dtype=[torch.float64, torch.complex128],
+    step_size=[0.01, 1.0],
+    rule=[StepRule(), StepRule(metric="euclidean"), StepRule(attraction="auto", metric="euclidean")],
+)
+def test_tracked_steps_are_plain_steps(dtype, step_size, rule):
     """Over more steps than there are between two Gram matrices; at 0.01 free, at 1 shortened by the safeguard."""
     start = point_at_distance(N, P, 0.2, dtype=dtype, generator=torch.Generator().manual_seed(1))
     plain, generator = start.clone(), torch.Generator().manual_seed(2)
     other = torch.Generator().manual_seed(2)
     steps = 2 * STEPS_BETWEEN_GRAMS + 3
-    for X, shortened in tracked_run(start.clone(), dtype, generator, steps=steps, step_size=step_size):
-        plain = take_step(plain, gradients(plain, dtype, other), step_size, StepRule()).X
+    for X, shortened in tracked_run(start.clone(), dtype, generator, steps=steps, step_size=step_size, rule=rule):
+        plain = take_step(plain, gradients(plain, dtype, other), step_size, rule).X
         torch.testing.assert_close(X, plain, rtol=0, atol=1e-10)
         was_shortened = shortened > 0
     assert was_shortened == (step_size == 1.0)
 
 
-@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
-def test_no_tracked_step_with_lr_1e5_leaves_the_safe_region(dtype, size):
+@every_pair(
+    size=[1e-3, 1.0, 1e3],
+    dtype=[torch.float32, torch.complex64],
+    options=[{}, {"metric": "euclidean"}],
+)
+def test_no_tracked_step_with_lr_1e5_leaves_the_safe_region(dtype, size, options):
     """Where a step cannot be tracked the method takes a plain one."""
     for radius in (0.5, 0.1):
         generator = torch.Generator().manual_seed(3)
         X = point_at_distance(N, P, radius * 0.9, dtype=dtype, generator=generator)
-        method, first = LandingMethod(X, StepRule(safe_radius=radius), Whole()), X.clone()
+        method, first = LandingMethod(X, StepRule(safe_radius=radius, **options), Whole()), X.clone()
         for _ in range(100):
             X = method.step(X, gradients(X, dtype, generator, size), 1e5)
             assert gs.formulas.distance(X.to(torch.complex128)) <= radius * (1 + 1e-6)
@@ -79,7 +85,7 @@ def test_the_landing_method_tracks_where_it_pays(generator):
     X = point_at_distance(N, P, 0.2, generator=generator)
     G = gradients(X, torch.float64, generator)
     assert pays(G, X, StepRule())
-    assert not pays(G, X, StepRule(metric="euclidean"))
+    assert not pays(G, X, StepRule(safeguard="exact"))
     assert not pays(G, X[:20], StepRule())
     method, plain = LandingMethod(X, StepRule(), Whole()), take_step(X.clone(), G, 0.1, StepRule()).X
     moved = method.step(X, G, 0.1)

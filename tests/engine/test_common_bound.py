@@ -124,7 +124,7 @@ def test_another_default_device_is_not_used(generator):
     distances=st.lists(st.floats(0, 0.5), min_size=1, max_size=5),
     sizes=st.floats(-3, 6),
     step=st.floats(-6, 1),
-    attraction=st.floats(0.1, 10),
+    attraction=st.floats(0.1, 10) | st.just("auto"),
     metric=st.sampled_from(["canonical", "euclidean"]),
     seed=st.integers(0, 99),
 )
@@ -138,9 +138,10 @@ def test_what_is_admitted_for_all_is_admitted_for_each(distances, sizes, step, a
     if alike is None:
         return
     tiny = torch.finfo(torch.float32).tiny
-    assert (affordable_share(at.drift, at.distance, rule, alike.reach, 10**step, tiny) == 1).all()
-    norms = torch.stack([torch.linalg.norm(landing_field(x, g, attraction, metric)) for x, g in zip(X, G, strict=True)])
-    if alike.admits(norms.max().item(), rule):
+    assert (affordable_share(at.drift, at.distance, alike.attraction, alike.reach, 10**step, tiny) == 1).all()
+    fields = [landing_field(x, g, alike.attraction, metric) for x, g in zip(X, G, strict=True)]
+    norms = torch.stack([torch.linalg.norm(field) for field in fields])
+    if alike.admits(norms.max().item()):
         plan = plan_step(at.distance, at.size, at.drift, rule, alike.reach, 10**step, tiny)
         bound = admissible_step(plan, at.distance, norms / plan.scale, alike.reach) / plan.scale
         assert (bound >= 10**step * (1 - 1e-5)).all()
@@ -148,10 +149,9 @@ def test_what_is_admitted_for_all_is_admitted_for_each(distances, sizes, step, a
 
 def test_extremes_of_distance_bound_all_between():
     """The least pull is at an extreme, the least slack at the farthest."""
-    rule = StepRule(attraction=2.0)
-    alike = CommonBound(0.1, 0.0, 0.4, 0.0, 0.5, 1e-19, None)
+    alike = CommonBound(0.1, 2.0, 0.0, 0.4, 0.0, 0.5, 1e-19, None)
     longest = 0.1**0.5 / 0.1  # η² g² = slack exactly, without any pull
-    assert alike.admits(longest * 0.999, rule)
-    assert not alike.admits(longest * 1.001, rule)
-    assert alike._replace(nearest=0.4).admits(longest * 1.1, rule), "with a pull it may be longer"
-    assert not alike._replace(step_size=0.26).admits(1e-3, rule), "1/(2 λ) is the longest"
+    assert alike.admits(longest * 0.999)
+    assert not alike.admits(longest * 1.001)
+    assert alike._replace(nearest=0.4).admits(longest * 1.1), "with a pull it may be longer"
+    assert not alike._replace(step_size=0.26).admits(1e-3), "1/(2 λ) is the longest"

@@ -85,11 +85,16 @@ READ: dict[str, Any] = {
 }
 
 
-def read_value(data: bytes) -> Any:
-    """What `torch.save` made of a value; an UnpicklingError that names what is not on the list, which is not called."""
+def read_value(data: bytes, *, device: str | None = None) -> Any:
+    """The value that `torch.save` wrote; an UnpicklingError that names anything in it that is not on the list.
+
+    Args:
+        data: The bytes that `torch.save` wrote.
+        device: Where to put tensors. Default: where they were.
+    """
     with allowing(READ):
         try:
-            return finished(torch.load(io.BytesIO(data), weights_only=True))
+            return finished(torch.load(io.BytesIO(data), map_location=device, weights_only=True))
         except Exception as error:
             raise UnpicklingError(why_refused(data, error)) from None
 

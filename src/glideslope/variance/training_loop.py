@@ -1,6 +1,6 @@
 """Variance reduction in a training loop: SAGA and SVRG rewrite `.grad` between backward() and an optimizer's step.
 
-What they write is an estimate of the Euclidean gradient. They know nothing of the manifold, nor of the optimizer.
+They write an estimate of the Euclidean gradient, of any parameters, for any optimizer: nothing here is of the manifold.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.optim.gradient_memory import GradientMemory, State, is_integer, numbers_of, readable_bytes, write_
+from glideslope.variance.estimate import mean_of_memory_, update_mean_, variance_reduced
+from glideslope.variance.gradient_memory import GradientMemory, State, is_integer, numbers_of, readable_bytes, write_
 
 
 class SAGA(GradientMemory):
@@ -139,29 +140,28 @@ class SAGA(GradientMemory):
         row, share, wide = self._memory[k].select(0, slot), self._shares[slot], self._wide[k]
         mean = self._means[k] = self._means[k].to(grad.device)
         fresh, old = numbers_of(grad).to(wide), row.to(grad.device, wide)
-        estimate = (fresh - old).mul_(self._weights[slot]).add_(mean)
+        change = fresh - old
+        estimate = variance_reduced(mean, change, weight=self._weights[slot])
         # The mean follows the memory as it was rounded, so that the expectation stays exact.
         kept = fresh.to(row.dtype).to(wide)
-        change = (kept - old).mul_(share)
+        torch.sub(kept, old, out=change)
         finite = torch.isfinite(change).all() if agreed is None else agreed
-        mean.add_(torch.where(finite, change, 0.0))
+        update_mean_(mean, torch.where(finite, change, 0.0), share=share)
         row.copy_(torch.where(finite, kept, old))
         return estimate
 
     def _refresh_means(self) -> None:
         """Compute the means anew, so that rounding of their updates does not accumulate."""
         for memory, mean, wide in zip(self._memory, self._means, self._wide, strict=True):
-            total = torch.zeros(mean.shape, dtype=wide, device=memory.device)
-            for share, row in zip(self._shares, memory.unbind(0), strict=True):
-                total.add_(row.to(wide), alpha=share)
-            mean.copy_(total)
+            total = torch.empty(mean.shape, dtype=wide, device=memory.device)
+            mean.copy_(mean_of_memory_(total, zip(self._shares, memory.unbind(0), strict=True)))
 
 
 class SVRG(GradientMemory):
     r"""Gradient ∇f_i(X) - ∇f_i(Y) + ∇f(Y) with an anchor Y, at which the full gradient ∇f(Y) is known.
 
-    Call `anchor_` at the start and then every so many steps, or with a small probability in each (loopless SVRG), and
-    `correct_` between backward() and the step of any optimizer.
+    Call `anchor_` at the start and then at regular intervals, or with a small probability in each step (loopless SVRG),
+    and `correct_` between backward() and the step of any optimizer.
 
     Args:
         params: Tensors, named parameters, or groups as from gs.param_groups; those without requires_grad are left out.
@@ -213,9 +213,9 @@ class SVRG(GradientMemory):
         at_anchor = self._gradients_at(self._memory, closure)
         for k, grad in found:
             mean = self._means[k] = self._means[k].to(grad.device)
-            estimate = numbers_of(grad).to(mean.dtype) + mean
             base = at_anchor[k]
-            write_(grad, estimate if base is None else estimate.sub_(numbers_of(base)))
+            change = numbers_of(grad).to(mean.dtype) - (0.0 if base is None else numbers_of(base))
+            write_(grad, variance_reduced(mean, change, out=change))
 
     def load_state_dict(self, state: State) -> None:
         """Load what state_dict() returned, in the type and on the device of this object, or raise and change nothing.

@@ -10,7 +10,6 @@ import glideslope as gs
 from glideslope.engine.production import take_step
 from glideslope.engine.rounding import drift_rate
 from glideslope.engine.rule import StepRule
-from glideslope.formulas.normal import inverse_square_root
 
 NORMAL_STEPS = ["landing", "newton-schulz", "polar"]
 SAFEGUARDS = ["lemma", "exact", None]
@@ -129,8 +128,8 @@ def test_the_drift_is_charged_by_the_precision_of_the_products(dtype, device, pr
 
 
 def test_the_euclidean_field_is_charged_for_twice_the_drift():
-    """On X = G = 1 the field is zero and the drift alone limits the step, to half of what it is when canonical."""
-    X = torch.ones(1, 1)
+    """With G = X the field is zero and the drift alone limits the step, to half of what it is when canonical."""
+    X = torch.eye(2, 1)
     longest = 0.45 / drift_rate(X)
     for metric, shortened in (("canonical", False), ("euclidean", True)):
         outcome = take_step(X, X, longest / 2, StepRule(metric=metric, normal_step="newton-schulz"))
@@ -158,15 +157,6 @@ def test_a_huge_step_size_does_not_shrink_a_gradient_whose_drift_is_affordable(g
     assert (new - X).norm() > 0.3
 
 
-@pytest.mark.parametrize("radius", [0.1, 0.5, 0.75, 0.95, 0.995])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.float64, torch.complex128])
-def test_the_inverse_square_root_is_exact_on_its_whole_interval(dtype, radius):
-    eigenvalues = torch.linspace(1 - radius, 2, 40, dtype=torch.float64)
-    ours = inverse_square_root(torch.diag(eigenvalues).to(dtype), radius).diagonal().real.double()
-    error = (ours * eigenvalues.sqrt() - 1).abs().max()
-    assert error < 8 * torch.finfo(dtype).eps
-
-
 @pytest.mark.parametrize("metric", ["canonical", "euclidean"])
 @pytest.mark.parametrize("shape", [(5, 5), (9, 4), (5, 1)])
 def test_on_the_boundary_a_landing_step_is_the_plain_formula_too(shape, metric, generator):
@@ -184,9 +174,3 @@ def test_a_tensor_of_step_sizes_broadcasts_to_the_batch(generator):
     for shape in [(), (1,), (3,), (1, 3), (2, 1)]:
         sizes = torch.full(shape, 0.03, dtype=torch.float64)
         torch.testing.assert_close(gs.landing_step(X, G, step_size=sizes), expected)
-
-
-@pytest.mark.parametrize("safe_radius", [0.91, 0.97, 0.999])
-def test_a_radius_at_which_the_polar_factor_would_lose_digits_is_refused(safe_radius):
-    with pytest.raises(ValueError, match=r'"polar" needs safe_radius <= 0.9.*got 0.9.*"newton-schulz"'):
-        StepRule(normal_step="polar", safe_radius=safe_radius)

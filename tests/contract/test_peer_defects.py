@@ -1,5 +1,6 @@
 """The defects seen in peers: no optimizer of ours has one. That the checks can fail: test_checks_catch_defects.py."""
 
+import inspect
 from functools import partial
 
 import literal
@@ -22,6 +23,7 @@ from contract.factories import (
 )
 
 import glideslope as gs
+from glideslope.engine.rule import StepRule
 
 LANDING_NORMAL = {name: SAFE[name] for name in SAFE if "newton" not in name and "polar" not in name}
 FACTORED = {name: RIEMANNIAN[name] for name in ("RiemannianSGD qr", "RiemannianSGD polar")}
@@ -76,9 +78,9 @@ def retracted(X, G, lr):
 @pytest.mark.parametrize(
     ("make", "step"),
     [
-        (gs.LandingSGD, checks.literal_landing),
-        (partial(gs.LandingSGD, foreach=True), checks.literal_landing),
-        (partial(gs.RiemannianSGD, retraction="polar"), retracted),
+        (partial(gs.LandingSGD, **gs.PAPER_OPTIONS), checks.literal_landing),
+        (partial(gs.LandingSGD, foreach=True, **gs.PAPER_OPTIONS), checks.literal_landing),
+        (partial(gs.RiemannianSGD, retraction="polar", metric="canonical"), retracted),
         (partial(gs.PenaltySGD, penalty_weight=1e-30), penalised),  # unconstrained: its momentum is torch's
     ],
     ids=["LandingSGD", "LandingSGD stacked", "RiemannianSGD", "PenaltySGD"],
@@ -89,10 +91,10 @@ def test_momentum_nesterov_and_dampening_have_the_effect_torch_gives_them(make, 
 
 SGD_DEFAULTS = {"lr": 1e-3, "momentum": 0, "dampening": 0, "weight_decay": 0, "nesterov": False}
 LANDING_DEFAULTS = {
-    "attraction": 1.0,
+    "attraction": "auto",
     "safe_radius": 0.5,
     "safeguard": "lemma",
-    "metric": "canonical",
+    "metric": "euclidean",
     "normal_step": "landing",
 }
 DEFAULTS = {
@@ -103,20 +105,36 @@ DEFAULTS = {
         "eps": 1e-8,
         "weight_decay": 0,
         **LANDING_DEFAULTS,
+        "normal_step": "newton-schulz",
         "maximize": False,
         "foreach": None,
     },
     "RiemannianSGD": {
         **SGD_DEFAULTS,
         "retraction": "qr",
-        "metric": "canonical",
+        "metric": "euclidean",
         "safe_radius": 0.5,
         "maximize": False,
         "foreach": None,
     },
     "PenaltySGD": {**SGD_DEFAULTS, "penalty_weight": 1.0, "maximize": False, "foreach": None},
-    "attach_landing": {**LANDING_DEFAULTS, "attraction": 0.5, "metric": "euclidean", "foreach": None},
+    "attach_landing": {**LANDING_DEFAULTS, "normal_step": "newton-schulz", "foreach": None},
 }
+
+
+def test_every_landing_step_has_one_set_of_defaults():
+    """The optimizers' are checked below; the normal step of Adam and attached optimizers is another, by measurement."""
+    assert {name: getattr(StepRule(), name) for name in LANDING_DEFAULTS} == LANDING_DEFAULTS
+    for function in (gs.landing_step, gs.formulas.landing_step, gs.minimize):
+        parameters_of = inspect.signature(function).parameters
+        assert {name: parameters_of[name].default for name in LANDING_DEFAULTS} == LANDING_DEFAULTS
+
+
+def test_the_options_of_the_paper_are_one_word_away():
+    assert gs.PAPER_OPTIONS.keys() == LANDING_DEFAULTS.keys()
+    X = parameters([(5, 3)])[0]
+    (group,) = gs.LandingSGD([X], **gs.PAPER_OPTIONS).param_groups
+    assert (group["attraction"], group["metric"], group["normal_step"]) == (1.0, "canonical", "landing")
 
 
 @pytest.mark.parametrize("name", DEFAULTS)

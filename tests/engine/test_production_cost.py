@@ -24,16 +24,18 @@ def start(shape, dtype, generator, distance=0.3):
 @pytest.mark.parametrize(
     ("shape", "options", "products"),
     [
-        ((40, 8), {}, 4 * 40 * 8 * 8),
+        ((40, 8), {"metric": "canonical"}, 4 * 40 * 8 * 8),
+        ((40, 8), {"metric": "canonical", "attraction": 1.0}, 4 * 40 * 8 * 8),
+        # The Euclidean metric has one p x p product more; for n = p it is the canonical one.
+        ((40, 8), {}, 4 * 40 * 8 * 8 + 8**3),
         ((8, 8), {}, 3 * 8**3),
-        ((8, 8), {"metric": "euclidean"}, 3 * 8**3),
-        ((40, 8), {"attraction": "auto"}, 4 * 40 * 8 * 8),
-        ((40, 8), {"metric": "euclidean"}, 4 * 40 * 8 * 8 + 8**3),
-        ((40, 8), {"normal_step": "newton-schulz"}, 6 * 40 * 8 * 8),
+        ((8, 8), {"metric": "canonical"}, 3 * 8**3),
+        ((40, 8), {"normal_step": "newton-schulz", "metric": "canonical"}, 6 * 40 * 8 * 8),
         # These long steps are shortened, for which their Gram matrix is squared: p x p.
-        ((5000, 32), {"normal_step": "newton-schulz"}, 5 * 5000 * 32 * 32 + 9 * 32**3),
-        ((784, 10), {"normal_step": "newton-schulz"}, 6 * 784 * 10 * 10 + 10**3),
-        ((40, 8), {"safeguard": "exact"}, 6 * 40 * 8 * 8),
+        ((5000, 32), {"normal_step": "newton-schulz"}, 5 * 5000 * 32 * 32 + 10 * 32**3),
+        ((40, 8), {"normal_step": "newton-schulz"}, 6 * 40 * 8 * 8 + 2 * 8**3),
+        ((784, 10), {"normal_step": "newton-schulz"}, 6 * 784 * 10 * 10 + 2 * 10**3),
+        ((40, 8), {"safeguard": "exact"}, 6 * 40 * 8 * 8 + 2 * 8**3),
     ],
 )
 def test_a_step_costs_its_products_and_no_more(shape, options, products, generator):

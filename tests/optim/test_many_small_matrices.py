@@ -42,4 +42,5 @@ def test_momentum_costs_one_product_more(n, p, products, nesterov):
         X.grad = torch.randn(n, p, generator=generator)
         with ProductCounter() as counter:
             optimizer.step()
-        assert counter.multiplications == (products + 1) * n * p * p
+        small = 0 if n == p else p**3  # skew(C) Δ of the Euclidean metric
+        assert counter.multiplications == (products + 1) * n * p * p + small

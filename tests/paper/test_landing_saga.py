@@ -98,7 +98,14 @@ def test_proposition_saga_converges_with_the_step_of_the_theory(generator):
     """With the step the proposition allows the merit never rises over a pass, however slow that is."""
     problem = gs.problems.PCA(torch.randn(20, 4, dtype=torch.float64, generator=generator) / 4, 2)
     solution = gs.minimize(
-        problem, gradient="saga", batch_size=1, step_size="theory", max_epochs=300, tolerance=0, sampling="iid"
+        problem,
+        gradient="saga",
+        batch_size=1,
+        step_size="theory",
+        max_epochs=300,
+        tolerance=0,
+        sampling="iid",
+        **gs.PAPER_OPTIONS,
     )
     values = solution.history.value
     assert solution.n_shortened == 0

@@ -95,6 +95,7 @@ def test_the_schedules_are_those_of_the_propositions(generator):
     run = {
         "gradient": "minibatch",
         "batch_size": 3,
+        **gs.PAPER_OPTIONS,
         "step_size": "theory",
         "max_epochs": 2,
         "record_every": 1,

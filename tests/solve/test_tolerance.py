@@ -116,7 +116,7 @@ def test_single_precision_converges_with_the_distance_that_rounding_leaves(optio
     assert solution.converged
     assert solution.n_steps < 300
     assert solution.distance < 1.2e-5
-    far = gs.minimize(problem, solution.X * (1 + 1e-5), step_size=1e-9, max_epochs=2)
+    far = gs.minimize(problem, solution.X * (1 + 1e-5), step_size=1e-9, attraction=1.0, max_epochs=2)
     assert not far.converged
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import (
@@ -54,16 +56,14 @@ class StepRule:
                 f'singular matrices lose digits; got {self.safe_radius!r}. Lower it, or use "newton-schulz"'
             )
 
-        # Made once: a step compares rules by identity. Not a field, so equal rules stay equal.
-        same = self.metric == "canonical"
-        object.__setattr__(self, "_canonical", self if same else replace(self, metric="canonical"))
-
     def for_shape(self, n: int, p: int) -> StepRule:
         """The rule to compute an n x p matrix with."""
-        if metric_of_shape(self.metric, n, p) == self.metric:
+        metric = metric_of_shape(self.metric, n, p)
+        if metric == self.metric:
             return self
-        canonical: StepRule = self._canonical  # type: ignore[attr-defined]
-        return canonical
+        if torch.compiler.is_compiling():  # which traces the constructor, and warns of caches
+            return StepRule(self.attraction, self.safe_radius, metric, self.normal_step, self.safeguard)
+        return with_metric(self, metric)
 
     @property
     def options(self) -> tuple[float | str | None, ...]:
@@ -103,6 +103,12 @@ class StepRule:
     def has_square_form(self, n: int, p: int) -> bool:
         """Whether F = (skew(G X^H) + λ (X X^H - I)) X, three products, gives distance and field of a square X."""
         return n == p and not self.is_spectral
+
+
+@functools.lru_cache
+def with_metric(rule: StepRule, metric: str) -> StepRule:
+    """The same rule with another metric, made once."""
+    return replace(rule, metric=metric)
 
 
 class StepOutcome(NamedTuple):

@@ -42,8 +42,8 @@ def safeguard_step(distance: Tensor, field_norm: Tensor, *, attraction: float | 
 def attraction_of(attraction: float | str, step_size: Any) -> Any:
     """λ for a step of size η: the number given, or for "auto" λ = 1/(2η), for which the cap 1/(2λ) is η itself.
 
-    The normal part of a whole step is then one Newton-Schulz step at X, η λ ∇N(X) = ½ X (X^H X - I), whatever η. The
-    distance becomes Δ⁺ = O(Δ²) + η² T^H T, where a constant λ leaves about η ‖T^H T‖ / (2λ). Tensors or numbers.
+    The normal part of a whole step is then one Newton-Schulz step at X, η λ ∇N(X) = ½ X (X^H X - I), whatever η. So
+    Δ⁺ = η² T^H T + O(Δ² + η ‖T‖ Δ), where a constant λ settles at about η ‖T^H T‖ / (2λ). Tensors or numbers.
     """
     if attraction != AUTOMATIC:
         return attraction

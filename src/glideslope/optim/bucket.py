@@ -210,8 +210,9 @@ class Stack(Bucket):
         return self.matrices(torch.stack(tensors).to(self.dtype).contiguous())
 
     def tensors_of(self, matrices: Tensor) -> list[Tensor]:
-        *_, rows, columns = flattened_shape(self.params[0].shape, self.view)
-        blocks, shape = matrices.mT if rows < columns else matrices, self.params[0].shape
+        shape = self.params[0].shape
+        *_, rows, columns = flattened_shape(shape, self.view)
+        blocks = matrices.mT if rows < columns else matrices
         stack = blocks.reshape(-1, *shape[::-1]).mT if cuts_columns(self.view) else blocks.reshape(-1, *shape)
         return list(stack.to(self.params[0].dtype).unbind(0))
 

@@ -66,7 +66,8 @@ def minimize(
         gradient: "full", "minibatch", "saga" or "svrg".
         step_size: A number; a function of the step k = 0, 1, ...; "theory", the bound of the proposition where the
             problem knows its constants, for the paper's field (**gs.PAPER_OPTIONS); or "auto", for the full gradient
-            only: Barzilai-Borwein steps accepted by a non-monotone test on the gradient-free merit function, with Newton-Schulz as the normal step.
+            only: Barzilai-Borwein steps accepted by a non-monotone test on the gradient-free merit function, with
+            Newton-Schulz as the normal step.
         schedule: With a number or "theory": "constant", "1/sqrt" (η_0 / sqrt(1+k)) or "1/sqrt(K)" (η_0 / sqrt(1+K)
             for all of the K steps to come). Default: "constant"; for "theory" with minibatches "1/sqrt".
         batch_size: Terms per step; for "saga" and "svrg" the size of the slots. Default: min(N, 128).

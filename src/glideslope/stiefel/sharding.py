@@ -135,9 +135,8 @@ class Layout:
     def from_matrices(self, matrices: Tensor) -> Tensor:
         """The inverse of `matrices`: the local parts of a parameter have one shape."""
         blocks = matrices.mT if self.is_wide else matrices
-        if cuts_columns(self.view):
-            return blocks.reshape(self.local_shape[::-1]).mT
-        return blocks.reshape(self.local_shape)
+        shape = self.local_shape
+        return blocks.reshape(shape[::-1]).mT if cuts_columns(self.view) else blocks.reshape(shape)
 
     def spread(self, local: Tensor) -> Tensor:
         """A local part as a DTensor placed as a step wants it."""

@@ -48,7 +48,7 @@ def minimized(folder, ways):
         "seed": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), seed=int(odd), step_size=0.1)),
         "shape": message_of(lambda: gs.minimize(gs.problems.PCA(spread(DATA), 4 if odd else 3))),
         "method": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), method="riemannian")),
-        "theory": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), step_size="theory")),
+        "theory": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), step_size="theory", **gs.PAPER_OPTIONS)),
         "finite": message_of(lambda: gs.problems.PCA(spread(bad), 3)),
         "placement": message_of(lambda: gs.problems.PCA(rows, 3)),
         "function": message_of(lambda: gs.minimize(lambda X: X.sum(), start)),

@@ -20,6 +20,7 @@ from distributed.training import (
 from literal import region_distance
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Replicate
 
 import glideslope as gs
 
@@ -233,6 +234,8 @@ def variance_reduction():
             def backward(slot, params=params):
                 for i, param in enumerate(params):
                     param.grad = gradient_at(i, param, slot)
+                    if slot == 1 and isinstance(param, DTensor):  # spread differently from its parameter
+                        param.grad = param.grad.redistribute(placements=[Replicate()])
 
             if kind == "svrg":
                 reducer.anchor_(lambda: backward(0))

@@ -59,8 +59,8 @@ def all_matrices_of_a_step_share_one_all_reduce_of_grams(found):
         "momentum": [128, grams + flags, numbers],
         "exact": [128, grams, numbers, grams],
         "newton-schulz": [128, grams + flags, numbers, grams // 2],
-        "adam": [128, tangent, numbers, grams, numbers],
-        "attached": [128, tangent, 128, grams, numbers],
+        "adam": [128, tangent, numbers, grams, numbers, grams // 2],
+        "attached": [128, tangent, 128, grams, numbers, grams // 2],
     }
     for traffic in found:
         assert {name: [size for _, size in calls] for name, calls in traffic.items()} == expected

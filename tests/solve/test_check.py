@@ -28,6 +28,13 @@ def test_sums_functions_and_adaptive_signs_pass():
     assert gs.check_gradient(lambda X: X.square().sum(), np.eye(6, 2))
 
 
+def test_a_function_so_flat_that_one_error_alone_is_above_rounding_passes():
+    M = draw(6, 2)
+    for bend in (0.0, 1e-13, 1e-12):
+        found = gs.check_gradient(lambda X, bend=bend: (M * X).sum() + bend * X.square().sum(), stiefel(6, 2))
+        assert (found.passed, found.slope) == (True, float("inf"))
+
+
 def test_a_function_that_ignores_x_is_refused():
     with pytest.raises(ValueError, match="does not depend on X"):
         gs.check_gradient(lambda X: X.detach().sum(), stiefel(6, 2))

@@ -213,3 +213,9 @@ def test_a_sum_can_say_its_type():
     )
     assert gs.minimize(problem).X.dtype == torch.float64
     assert bool(gs.check_gradient(problem))
+
+
+@pytest.mark.parametrize("X0", [torch.eye(2, 6), torch.ones(6), torch.ones(2, 6, 2)], ids=lambda X: str(tuple(X.shape)))
+def test_a_start_of_a_function_that_is_not_one_tall_matrix_is_refused(X0):
+    with pytest.raises(ValueError, match=r"X0 must have shape \(n, p\) with n >= p; got"):
+        gs.minimize(lambda X: X.square().sum(), X0)

@@ -106,6 +106,13 @@ def test_the_optimum_of_procrustes_with_an_isometry_is_a_polar_factor_and_no_poi
     assert procrustes().optimum() is None
 
 
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_whether_procrustes_has_a_closed_form_does_not_depend_on_the_size_of_the_data(size):
+    isometry, B = stiefel(30, 6), draw(30, 2, seed=2)
+    assert gs.problems.Procrustes(size * isometry, B).optimum() is not None
+    assert gs.problems.Procrustes(size * (isometry + 1e-6 * draw(30, 6, seed=3)), B).optimum() is None
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 def test_the_optimum_of_the_linear_problem_is_minus_the_polar_factor(dtype):
     problem = linear(dtype=dtype)

@@ -1,5 +1,7 @@
 """Rows of data: NumPy in, NumPy out; memory maps; what is not finite is refused with its first position."""
 
+import mmap
+
 import numpy as np
 import pytest
 import torch
@@ -87,6 +89,18 @@ def test_a_memory_map_is_not_read_into_memory_and_a_tensor_is_not_copied(tmp_pat
     assert Rows(mapped)._map is mapped
     data = draw(23, 7)
     assert Rows(data).take(slice(None)).data_ptr() == data.data_ptr()
+
+
+def test_pages_of_a_memory_map_are_dropped_and_read_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("glideslope.solve.rows.MAPPED_BYTES", 0)
+    data = draw(23, 7)
+    np.save(tmp_path / "data.npy", data.numpy())
+    for mode, can_be_dropped in (("r", True), ("c", False)):
+        mapped = np.load(tmp_path / "data.npy", mmap_mode=mode)
+        rows = Rows(mapped[1:])
+        assert isinstance(rows._mapped, mmap.mmap) == can_be_dropped
+        for _ in range(2):
+            assert torch.equal(rows.take(slice(None)), data[1:])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])

@@ -22,6 +22,7 @@ from glideslope.engine.products import Workspace
 from glideslope.engine.rounding import overflow_free_norm
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.field import without_normal_part
+from glideslope.optim.estimate import Estimate, Products
 from glideslope.ranks.dtensors import is_sharded, whole
 from glideslope.stiefel.views import as_matrices, copy_matrices_, cuts_columns, flattened_shape, matrix_shape
 
@@ -41,32 +42,6 @@ def outside_inference_mode(function: Function) -> Function:
             return function(*args, **kwargs)
 
     return cast(Function, wrapper)
-
-
-class Products(NamedTuple):
-    """A direction D at X, and their products over all rows of the matrices."""
-
-    D: Tensor
-    active: Tensor
-    """Which matrices may move."""
-    cross: Tensor
-    """X^H D; D X^H in the square form of matrices in one place."""
-    length: Tensor
-    """‖X‖_F."""
-    square: bool = False
-    """Whether the step has a square form."""
-    gram: Tensor | None = None
-    """X^H X, where the rows are on many ranks and it comes in the same sum."""
-
-
-class Estimate(NamedTuple):
-    """A gradient estimate, the step size along it, and which matrices may move (None for all)."""
-
-    G: Tensor
-    step_size: float | Tensor
-    active: Tensor | None = None
-    products: Products | None = None
-    """Of X and G, where the estimate needed them already."""
 
 
 class Bucket(ABC):

@@ -6,7 +6,7 @@ gradient was taken. A matrix whose gradient is not finite keeps its moments and 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,11 +16,39 @@ from glideslope.engine.rounding import overflow_free_norm, zero_where_not_finite
 from glideslope.formulas.arguments import REAL_TYPE
 from glideslope.formulas.field import sym
 from glideslope.formulas.orthogonality import per_matrix
-from glideslope.optim.bucket import Bucket, Products
+
+if TYPE_CHECKING:
+    from glideslope.optim.bucket import Bucket
 
 # X sym(X^H D) is a normal part for X near the manifold. A matrix whose columns are longer than this, in root mean
 # square, as after a bad load, keeps its momentum as it is until it is back.
 LONGEST_COLUMN = 2.0
+
+
+class Products(NamedTuple):
+    """A direction D at X, and their products over all rows of the matrices."""
+
+    D: Tensor
+    active: Tensor
+    """Which matrices may move."""
+    cross: Tensor
+    """X^H D; D X^H in the square form of matrices in one place."""
+    length: Tensor
+    """‖X‖_F."""
+    square: bool = False
+    """Whether the step has a square form."""
+    gram: Tensor | None = None
+    """X^H X, where the rows are on many ranks and it comes in the same sum."""
+
+
+class Estimate(NamedTuple):
+    """A gradient estimate, the step size along it, and which matrices may move (None for all)."""
+
+    G: Tensor
+    step_size: float | Tensor
+    active: Tensor | None = None
+    products: Products | None = None
+    """Of X and G, where the estimate needed them already."""
 
 
 class Momentum(NamedTuple):

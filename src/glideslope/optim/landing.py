@@ -11,9 +11,17 @@ from torch import Tensor
 from glideslope.engine.row_blocks import Summed
 from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
-from glideslope.optim.bucket import Bucket, Estimate, Products
+from glideslope.optim.bucket import Bucket
 from glideslope.optim.diagnostics import STEPS_BETWEEN_LOOKS, warn_of_shortening
-from glideslope.optim.estimate import Momentum, adam_moments, finite_part, keep_tangent_momentum, momentum_direction
+from glideslope.optim.estimate import (
+    Estimate,
+    Momentum,
+    Products,
+    adam_moments,
+    finite_part,
+    keep_tangent_momentum,
+    momentum_direction,
+)
 from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options, learning_rate
 from glideslope.optim.sharded import Sharded
 from glideslope.optim.torch_steps import adamw_step, sgd_step

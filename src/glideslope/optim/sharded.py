@@ -13,7 +13,8 @@ from glideslope.engine.rounding import zero_where_not_finite_
 from glideslope.engine.row_blocks import Summed, row_products, squared_norm, step_of_rows, tangent_rows
 from glideslope.engine.rule import StepOutcome
 from glideslope.formulas.arguments import HALF_TYPES, REAL_TYPE
-from glideslope.optim.bucket import Bucket, Estimate, Products, State
+from glideslope.optim.bucket import Bucket, State
+from glideslope.optim.estimate import Estimate, Products
 from glideslope.ranks.dtensors import is_sharded, local_part, placed, whole
 from glideslope.stiefel.sharding import Layout
 

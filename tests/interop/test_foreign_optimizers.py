@@ -41,11 +41,11 @@ def test_schedule_free_weights_for_evaluation_are_made_exact_on_a_copy(kind):
     assert_constrained(model)
 
 
-def test_prodigy_with_newton_schulz_stays_close():
+def test_prodigy_stays_close():
     model = network()
     prodigyopt = needs("prodigyopt")
     optimizer = prodigyopt.Prodigy(model.parameters(), lr=1.0)
-    gs.attach_landing(optimizer, model.named_parameters(), normal_step="newton-schulz")
+    gs.attach_landing(optimizer, model.named_parameters())
     start = total_loss(model)
     train(model, optimizer, 200)
     assert total_loss(model) < start

@@ -23,7 +23,7 @@ class PenaltySGD(StiefelOptimizer):
     Nothing keeps the matrices near orthonormal but the penalty: there is no safe region and no guarantee.
 
     Args:
-        params: Parameters, named parameters or groups, as for LandingSGD.
+        params: The model, its parameters, named parameters or groups, as for LandingSGD.
         lr: Learning rate, a number or a tensor.
         momentum: Momentum factor of the penalised gradient.
         dampening: Dampening of the momentum.

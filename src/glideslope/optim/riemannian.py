@@ -28,7 +28,7 @@ class RiemannianSGD(StiefelOptimizer):
     Momentum is that of LandingSGD: the buffer holds tangent matrices.
 
     Args:
-        params: Parameters, named parameters or groups, as for LandingSGD.
+        params: The model, its parameters, named parameters or groups, as for LandingSGD.
         lr: Learning rate, a number or a tensor.
         momentum: Momentum factor. The buffer loses its normal part in every step.
         dampening: Dampening of the momentum.

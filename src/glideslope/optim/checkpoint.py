@@ -77,7 +77,7 @@ def save_checkpoint(
     if first and (later := [steps_of(path) for path in checkpoints_in(folder) if steps_of(path) > step]):
         warnings.warn(
             f"{str(folder)!r} has later checkpoints than the one just written, of step {step}: {later}. "
-            f"load_checkpoint takes the latest unless given step={step}; delete those that are no longer meant",
+            f"load_checkpoint takes the latest unless you give step={step}; delete those that are no longer meant",
             UserWarning,
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""What optimizers accept as parameters, gradients, loaded state and keys of groups; refusals say the way out."""
+"""Checks of parameters, gradients, loaded state and keys of groups; refusals say the way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an optimizer knows of its constrained matrices, as rows and as a table."""
+"""Distances and counters of the constrained matrices of an optimizer, as rows and as a table."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class ProposalLanding(LandingOptimizer):
         return [param for group in self.param_groups if group["orthogonal"] for param in group["params"]]
 
     def _local_parts(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """What this rank has of the constrained parameters, of their points before the step, and of their proposals."""
+        """This rank's parts of the constrained parameters, of their points before the step, and of their proposals."""
         points = self._constrained()
         before, proposed = ([table[param] for param in points] for table in (self._before, self._proposed))
         if self._has_sharded:

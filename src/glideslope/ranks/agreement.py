@@ -13,7 +13,7 @@ from torch import Tensor
 from glideslope.engine.products import is_on_host
 from glideslope.ranks.dtensors import groups_of, is_sharded, meshes_of
 
-# A fingerprint is so many digits of 6 bits: the sum of their squares over 4096 ranks is exact in float32.
+# Digits of a fingerprint, of 6 bits each: the sum of their squares over 4096 ranks is exact in float32.
 DIGITS = 16
 
 

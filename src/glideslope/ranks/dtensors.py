@@ -22,7 +22,7 @@ def is_sharded(tensor: object) -> bool:
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """What this rank holds of a tensor: all of it unless it is a DTensor."""
+    """The part of a DTensor that this rank holds; any other tensor as it is."""
     held: Any = tensor
     with torch.no_grad():
         part: Tensor = held.to_local() if is_sharded(tensor) else tensor

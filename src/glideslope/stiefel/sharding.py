@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def meaning_of_shard(shape: Sequence[int], view: str, dim: int, ranks: int) -> str | None:
-    """What a rank has that holds a part of one dimension: "rows" of all matrices, whole matrices of a "batch", or None.
+    """The meaning of a part of one dimension: "rows" of all matrices, whole matrices of a "batch", or None.
 
     None means parts of columns, or parts of some matrices.
 
@@ -109,7 +109,7 @@ class Layout:
         return tuple(self.mesh.get_group(dim) for dim in self.row_dims)
 
     def local(self, tensor: Tensor) -> Tensor:
-        """What this rank holds of a DTensor of the parameter's shape, after it is brought to where a step wants it."""
+        """This rank's part of a DTensor of the parameter's shape, brought to where a step wants it."""
         held: DTensor = tensor  # type: ignore[assignment]
         if tuple(held.placements) != self.wanted:
             held = held.redistribute(self.mesh, self.wanted)
@@ -211,7 +211,7 @@ def shard_placement(model: nn.Module, *, ranks: int | None = None) -> Callable[[
 
     Args:
         model: The model, not yet sharded.
-        ranks: Over how many ranks; those of the default group unless given. FSDP2 cuts other dimensions than the
+        ranks: Number of ranks. Default: those of the default group. FSDP2 cuts other dimensions than the
             first into equal parts only: where that is impossible, dimension 0 is cut, and the optimizer says so.
     """
     from torch.distributed import get_world_size

@@ -112,8 +112,8 @@ class LandingSGD(LandingOptimizer):
     (groups with orthogonal=False) follow torch.optim.SGD. Weight decay has no effect on a constrained matrix.
 
     Args:
-        params: The model, its parameters, named parameters or groups. By marks; without any, tensors of 2 dimensions are
-            matrices, of 3 batches of them.
+        params: The model, its parameters, named parameters or groups. Marked ones are constrained; if none is marked,
+            tensors of 2 dimensions are matrices, of 3 batches of them.
         lr: Learning rate, a number or a tensor.
         momentum: Momentum factor. The buffer loses its normal part in every step: that of a gradient does not
             vanish at a solution. One product more.
@@ -195,8 +195,8 @@ class LandingAdam(LandingOptimizer):
     of that in the canonical one. Free parameters (orthogonal=False) follow torch.optim.AdamW.
 
     Args:
-        params: The model, its parameters, named parameters or groups. By marks; without any, tensors of 2 dimensions are
-            matrices, of 3 batches of them.
+        params: The model, its parameters, named parameters or groups. Marked ones are constrained; if none is marked,
+            tensors of 2 dimensions are matrices, of 3 batches of them.
         lr: Learning rate, a number or a tensor.
         betas: Decay of the first and second moment.
         eps: Added to the root of the second moment.

@@ -80,7 +80,7 @@ class LandingOptimizer(StiefelOptimizer):
         self._watched[first] = (steps + 1, before)
 
     def _needed(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Any:
-        """Products or norms that the estimate needs, by a method of the bucket, which may sum over ranks; or None."""
+        """What an estimate needs that may have to be summed over ranks: of the bucket's methods, or None."""
         return None
 
     @abstractmethod
@@ -112,7 +112,7 @@ class LandingSGD(LandingOptimizer):
     (groups with orthogonal=False) follow torch.optim.SGD. Weight decay has no effect on a constrained matrix.
 
     Args:
-        params: The model, its parameters, named parameters or groups. Marked ones are constrained; without any mark,
+        params: The model, its parameters, named parameters or groups. Marked ones are constrained; if none is marked,
             tensors of 2 dimensions are matrices, of 3 batches of them.
         lr: Learning rate, a number or a tensor.
         momentum: Momentum factor. The buffer loses its normal part in every step: that of a gradient does not
@@ -195,7 +195,7 @@ class LandingAdam(LandingOptimizer):
     of that in the canonical one. Free parameters (orthogonal=False) follow torch.optim.AdamW.
 
     Args:
-        params: The model, its parameters, named parameters or groups. Marked ones are constrained; without any mark,
+        params: The model, its parameters, named parameters or groups. Marked ones are constrained; if none is marked,
             tensors of 2 dimensions are matrices, of 3 batches of them.
         lr: Learning rate, a number or a tensor.
         betas: Decay of the first and second moment.

@@ -80,7 +80,7 @@ class LandingOptimizer(StiefelOptimizer):
         self._watched[first] = (steps + 1, before)
 
     def _needed(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Any:
-        """What an estimate needs that may have to be summed over ranks: of the bucket's methods, or None."""
+        """Products or norms that the estimate needs, by a method of the bucket, which may sum over ranks; or None."""
         return None
 
     @abstractmethod

@@ -1,0 +1,138 @@
+"""What the defaults of LandingSGD and LandingAdam should be: `python -m benchmarks.defaults.run --data FOLDER`.
+
+Trains every kind of work with every option set, three learning rates and three seeds, one thread, and records result,
+distance, shortened steps and seconds in optimizer.step(). A run that is in the file is not repeated. Prints a table and
+writes benchmarks/results/defaults.json. FOLDER has CIFAR-10; without it the network is trained on digits.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import time
+import warnings
+from pathlib import Path
+
+import torch
+
+from benchmarks.defaults.option_sets import OPTION_SETS
+from benchmarks.defaults.table import summary
+from benchmarks.defaults.works import works
+from benchmarks.environment import Environment
+from glideslope.files import write_whole
+
+RESULTS = Path(__file__).parents[1] / "results" / "defaults.json"
+
+
+def train(work, options, lr, seed):
+    """One run as a record. Seconds are CPU time of the one thread, which other processes hardly change."""
+    job = work.start(seed)
+    optimizer = options.optimizer(work.optimizer, job.model, lr, **dict(work.shared))
+    constrained = [param for group in optimizer.param_groups if group["orthogonal"] for param in group["params"]]
+    half, seconds, losses, moved, distances = work.steps // 2, 0.0, [], [], []
+    for step in range(work.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = lr * work.schedule(step / work.steps)
+        options.follow_learning_rate(work.optimizer, optimizer)
+        optimizer.zero_grad()
+        loss = job.loss(step)
+        loss.backward()
+        losses.append(loss.item())
+        looks = step in (0, half)
+        before = [param.detach().clone() for param in constrained] if looks else []
+        started = time.process_time()
+        optimizer.step()
+        seconds += time.process_time() - started
+        if looks:
+            moved.append(root_mean_square_change(before, constrained) / optimizer.param_groups[0]["lr"])
+            distances.append(largest_distance(optimizer))
+    found = optimizer.diagnostics()
+    matrices = sum(len(row.shortened) for row in found)
+    distance = largest_distance(optimizer)  # before the result, which may be that of the projected model
+    with torch.no_grad():
+        return {
+            "result": job.result(),
+            "training_loss": statistics.fmean(losses[-max(1, work.steps // 20) :]),
+            "distance": distance,
+            "distance_halfway": distances[-1],
+            "shortened": sum(sum(row.shortened) for row in found) / matrices / work.steps,
+            "recovered": sum(sum(row.recovered) for row in found),
+            "moved": moved,
+            "seconds_per_step": seconds / work.steps,
+        }
+
+
+def largest_distance(optimizer):
+    return max(distance for row in optimizer.diagnostics() for distance in row.distance)
+
+
+def root_mean_square_change(before, after):
+    """Over all entries of all matrices."""
+    total = sum((new.detach() - old).square().sum().item() for old, new in zip(before, after, strict=True))
+    return math.sqrt(total / sum(old.numel() for old in before))
+
+
+def planned(chosen, seeds):
+    """All runs, by name; seeds outermost, so that whatever is done early covers everything."""
+    for seed in range(seeds):
+        for work in chosen:
+            if seed < work.seeds:
+                for lr in work.rates:
+                    for options in OPTION_SETS:
+                        if work.optimizer in options.optimizers:
+                            yield f"{work.name} | {options.name} | {lr:g} | {seed}", work, options, lr, seed
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else {}
+
+
+def write(path, about, runs):
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(rounded(run))}" for name, run in runs.items())
+    text = f'{{\n "about": {json.dumps(about)},\n "runs": {{\n{lines}\n }}\n}}\n'
+    write_whole(path, [text.encode()])
+
+
+def rounded(value):
+    """Five digits; None for what is not finite."""
+    if isinstance(value, dict):
+        return {key: rounded(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [rounded(entry) for entry in value]
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+    return value
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder with CIFAR-10")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", help="names of kinds of work")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true", help="print the table of what is recorded, and run nothing")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    every = works(arguments.data)
+    chosen = [work for work in every if not arguments.only or work.name in arguments.only]
+    runs = read(arguments.output)
+    left = [run for run in planned(chosen, arguments.seeds) if run[0] not in runs]
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    about = Environment.now("python -m benchmarks.defaults.run", "cpu", torch.float32).as_json()
+    about["commit"] = commit.stdout.strip()
+    started = time.perf_counter()
+    for number, (name, *run) in enumerate([] if arguments.table else left, 1):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that steps are shortened: they are counted
+            runs[name] = train(*run)
+        write(arguments.output, about, runs)
+        elapsed = time.perf_counter() - started
+        rest = elapsed / number * (len(left) - number) / 60
+        result, distance = runs[name]["result"], runs[name]["distance"]
+        print(f"{number}/{len(left)}, {rest:.0f} min left: {name}: {result:.4g}, distance {distance:.1e}", flush=True)
+    print(summary(every, runs))
+
+
+if __name__ == "__main__":
+    main()

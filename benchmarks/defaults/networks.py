@@ -39,7 +39,8 @@ class RecurrentNet(nn.Module):
             before = self.recurrent(state) + entering
             state = torch.sign(before) * functional.relu(before.abs() + self.threshold)
             states.append(state)
-        return self.leave(torch.stack(states, 1))
+        logits: Tensor = self.leave(torch.stack(states, 1))
+        return logits
 
 
 class Block(nn.Module):
@@ -60,8 +61,9 @@ class Block(nn.Module):
             for layer in (self.query, self.key, self.value)
         )
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).flatten(2))
-        return x + self.contract(functional.gelu(self.expand(self.mlp_norm(x))))
+        attended: Tensor = x + self.out(mixed.transpose(1, 2).flatten(2))
+        added: Tensor = self.contract(functional.gelu(self.expand(self.mlp_norm(attended))))
+        return attended + added
 
 
 class Transformer(nn.Module):
@@ -76,7 +78,8 @@ class Transformer(nn.Module):
 
     def forward(self, sequence: Tensor) -> Tensor:
         """Logits of the next symbol, shape (batch, time, symbols)."""
-        return self.leave(self.norm(self.blocks(self.enter(sequence) + self.position[: sequence.shape[1]])))
+        logits: Tensor = self.leave(self.norm(self.blocks(self.enter(sequence) + self.position[: sequence.shape[1]])))
+        return logits
 
 
 class Subspace(nn.Module):

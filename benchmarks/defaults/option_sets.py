@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import nn, optim
+from torch import nn
 
 import glideslope as gs
+from glideslope.optim.base import StiefelOptimizer
 from glideslope.stiefel.views import matrix_shape
 
 # Keeps 1 / (2 attraction), where a landing step ends, from being rounded to less than the step that is asked for.
@@ -26,13 +28,17 @@ class OptionSet:
     pull: float | None = None
     optimizers: tuple[str, ...] = ("sgd", "adam")
 
-    def optimizer(self, kind: str, model: nn.Module, lr: float, **shared: Any) -> optim.Optimizer:
+    def optimizer(self, kind: str, model: nn.Module, lr: float, **shared: Any) -> StiefelOptimizer:
         """An optimizer of kind "sgd" or "adam" for a model with marked weights, in one group per number of rows."""
-        classes = {"sgd": gs.LandingSGD, "adam": gs.LandingAdam}
-        made = gs.RiemannianSGD if "retraction" in self.options else classes[kind]
+        classes: dict[str, Callable[..., StiefelOptimizer]] = {
+            "sgd": gs.LandingSGD,
+            "adam": gs.LandingAdam,
+            "riemannian": gs.RiemannianSGD,
+        }
+        made = classes["riemannian" if "retraction" in self.options else kind]
         return made(groups_by_rows(model), lr=lr, **shared, **self.options)
 
-    def follow_learning_rate(self, kind: str, optimizer: optim.Optimizer) -> None:
+    def follow_learning_rate(self, kind: str, optimizer: StiefelOptimizer) -> None:
         """Set the attraction of every group to pull / (step size along the field); to be called before a step."""
         if self.pull is None:
             return

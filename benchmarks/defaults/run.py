@@ -5,6 +5,8 @@ distance, shortened steps and seconds in optimizer.step(). A run that is in the 
 writes benchmarks/results/defaults.json. FOLDER has CIFAR-10; without it the network is trained on digits.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import math
@@ -12,32 +14,39 @@ import statistics
 import subprocess
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from benchmarks.defaults.option_sets import OPTION_SETS
+from benchmarks.defaults.option_sets import OPTION_SETS, OptionSet
 from benchmarks.defaults.table import summary
-from benchmarks.defaults.works import works
+from benchmarks.defaults.works import Work, images, works
 from benchmarks.environment import Environment
 from glideslope.files import write_whole
+from glideslope.optim.base import StiefelOptimizer
 
 RESULTS = Path(__file__).parents[1] / "results" / "defaults.json"
 
 
-def train(work, options, lr, seed):
+def train(work: Work, options: OptionSet, lr: float, seed: int) -> dict[str, Any]:
     """One run as a record. Seconds are CPU time of the one thread, which other processes hardly change."""
     job = work.start(seed)
     optimizer = options.optimizer(work.optimizer, job.model, lr, **dict(work.shared))
     constrained = [param for group in optimizer.param_groups if group["orthogonal"] for param in group["params"]]
-    half, seconds, losses, moved, distances = work.steps // 2, 0.0, [], [], []
+    half, seconds = work.steps // 2, 0.0
+    losses: list[float] = []
+    moved: list[float] = []
+    distances: list[float] = []
     for step in range(work.steps):
         for group in optimizer.param_groups:
             group["lr"] = lr * work.schedule(step / work.steps)
         options.follow_learning_rate(work.optimizer, optimizer)
         optimizer.zero_grad()
         loss = job.loss(step)
-        loss.backward()
+        torch.autograd.backward(loss)
         losses.append(loss.item())
         looks = step in (0, half)
         before = [param.detach().clone() for param in constrained] if looks else []
@@ -63,17 +72,17 @@ def train(work, options, lr, seed):
         }
 
 
-def largest_distance(optimizer):
+def largest_distance(optimizer: StiefelOptimizer) -> float:
     return max(distance for row in optimizer.diagnostics() for distance in row.distance)
 
 
-def root_mean_square_change(before, after):
+def root_mean_square_change(before: list[Tensor], after: list[Tensor]) -> float:
     """Over all entries of all matrices."""
     total = sum((new.detach() - old).square().sum().item() for old, new in zip(before, after, strict=True))
     return math.sqrt(total / sum(old.numel() for old in before))
 
 
-def planned(chosen, seeds):
+def planned(chosen: list[Work], seeds: int) -> Iterator[tuple[str, Work, OptionSet, float, int]]:
     """All runs, by name; seeds outermost, so that whatever is done early covers everything."""
     for seed in range(seeds):
         for work in chosen:
@@ -84,17 +93,17 @@ def planned(chosen, seeds):
                             yield f"{work.name} | {options.name} | {lr:g} | {seed}", work, options, lr, seed
 
 
-def read(path):
-    return json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else {}
+def read(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8"))["runs"]) if path.exists() else {}
 
 
-def write(path, about, runs):
+def write(path: Path, about: dict[str, Any], runs: dict[str, Any]) -> None:
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(rounded(run))}" for name, run in runs.items())
     text = f'{{\n "about": {json.dumps(about)},\n "runs": {{\n{lines}\n }}\n}}\n'
     write_whole(path, [text.encode()])
 
 
-def rounded(value):
+def rounded(value: Any) -> Any:
     """Five digits; None for what is not finite."""
     if isinstance(value, dict):
         return {key: rounded(entry) for key, entry in value.items()}
@@ -105,7 +114,7 @@ def rounded(value):
     return value
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder with CIFAR-10")
     parser.add_argument("--seeds", type=int, default=3)
@@ -119,13 +128,16 @@ def main():
     runs = read(arguments.output)
     left = [run for run in planned(chosen, arguments.seeds) if run[0] not in runs]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    about = Environment.now("python -m benchmarks.defaults.run", "cpu", torch.float32).as_json()
-    about["commit"] = commit.stdout.strip()
+    about = Environment.now("", "cpu", torch.float32).as_json() | {
+        "command": "python -m benchmarks.defaults.run" + (" --data FOLDER" if arguments.data else ""),
+        "commit": commit.stdout.strip(),
+        "images": images(arguments.data).note,
+    }
     started = time.perf_counter()
-    for number, (name, *run) in enumerate([] if arguments.table else left, 1):
+    for number, (name, work, options, lr, seed) in enumerate([] if arguments.table else left, 1):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that steps are shortened: they are counted
-            runs[name] = train(*run)
+            runs[name] = train(work, options, lr, seed)
         write(arguments.output, about, runs)
         elapsed = time.perf_counter() - started
         rest = elapsed / number * (len(left) - number) / 60

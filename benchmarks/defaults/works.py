@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import itertools
 import math
 import pydoc_data.topics
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from torch.nn import functional
 import glideslope as gs
 from benchmarks.defaults.networks import RecurrentNet, Subspace, Transformer, small_vgg
 
+Model = TypeVar("Model", bound=nn.Module)
 CNN_BENCHMARK = Path(__file__).parents[2] / "experiments" / "benchopt" / "orthogonal_cnn"
 
 
@@ -62,21 +64,30 @@ def inverse_root(share: float) -> float:
     return 1 / math.sqrt(1 + 24 * share)
 
 
+@functools.lru_cache(maxsize=1)
 def images(data: Path | None) -> Any:
     """CIFAR-10 from a folder, at half of its resolution; the digits of scikit-learn without one."""
-    sys.path.insert(0, str(CNN_BENCHMARK))
-    try:
-        from benchmark_utils.images import cifar, digits  # type: ignore[import-not-found]
-    finally:
-        sys.path.pop(0)
+    reader = images_of_cnn_benchmark()
     if data is None:
-        return digits(None)
-    found = cifar(data, None)
+        return reader.digits(None)
+    found = reader.cifar(data, None)
     train, test = (functional.avg_pool2d(part, 2) for part in (found.train, found.test))
     return found._replace(train=train, test=test, padding=2)
 
 
-def seeded(seed: int, build: Callable[[], nn.Module]) -> nn.Module:
+def images_of_cnn_benchmark() -> Any:
+    """The module `images` of the CNN experiment; every Benchopt benchmark has a package of the name it is in."""
+    package = "benchmark_utils"
+    others = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == package}
+    sys.path.insert(0, str(CNN_BENCHMARK))
+    try:
+        return importlib.import_module(f"{package}.images")
+    finally:
+        sys.path.pop(0)
+        sys.modules.update(others)
+
+
+def seeded(seed: int, build: Callable[[], Model]) -> Model:
     """A model whose weights the seed alone decides."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -92,14 +103,15 @@ def cnn(seed: int, data: Path | None, *, width: int = 16, batch: int = 64) -> Jo
 
     def loss(step: int) -> Tensor:
         if not order:
-            order.extend(torch.randperm(len(found.train), generator=generator).split(batch))
+            order.extend(torch.split(torch.randperm(len(found.train), generator=generator), batch))
         index = order.pop()
         return functional.cross_entropy(model(found.augmented(index, generator)), found.train_labels[index])
 
     def result() -> float:
         gs.project_(model)
         model.eval()
-        return 100 * (model(found.test).argmax(1) == found.test_labels).float().mean().item()
+        right: Tensor = model(found.test).argmax(1) == found.test_labels
+        return 100 * right.float().mean().item()
 
     return Job(model, loss, result)
 
@@ -172,7 +184,8 @@ def pca(seed: int, *, n: int = 500, p: int = 30, batch: int = 64) -> Job:
     def loss(step: int) -> Tensor:
         noise = torch.randn(batch, n, generator=generator)
         data = torch.randn(batch, p, generator=generator) @ U.mT + 0.1**0.5 * noise
-        return -(data @ model.basis).square().sum() / (2 * batch)
+        projected: Tensor = data @ model.basis
+        return -projected.square().sum() / (2 * batch)
 
     def result() -> float:
         gs.project_(model)
@@ -217,7 +230,7 @@ def fit(seed: int, widths: tuple[int, ...], batch: int) -> Job:
         inputs = torch.randn(batch, widths[0], generator=generator)
         with torch.no_grad():
             wanted = target(inputs)
-        found = (model(inputs) - wanted).square().mean() / wanted.square().mean()
+        found: Tensor = (model(inputs) - wanted).square().mean() / wanted.square().mean()
         losses.append(found.item())
         return found
 
@@ -233,6 +246,6 @@ def works(data: Path | None) -> list[Work]:
         Work("text", text, 150, "adam", (3e-3, 1e-2, 3e-2), cosine, "validation loss"),
         Work("pca, constant lr", pca, 1500, "sgd", (0.001, 0.003, 0.01), constant, gap),
         Work("pca, decaying lr", pca, 1500, "sgd", (0.003, 0.01, 0.03), inverse_root, gap),
-        Work("mlp 768", wide_mlp, 20, "adam", (1e-4, 3e-4, 1e-3), constant, relative, seeds=1),
-        Work("square 2048", wide_square, 10, "adam", (1e-4, 3e-4, 1e-3), constant, relative, seeds=1),
+        Work("mlp 768", wide_mlp, 12, "adam", (1e-4, 3e-4, 1e-3), constant, relative, seeds=1),
+        Work("square 2048", wide_square, 5, "adam", (1e-4, 3e-4, 1e-3), constant, relative, seeds=1),
     ]

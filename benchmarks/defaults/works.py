@@ -242,10 +242,10 @@ def works(data: Path | None) -> list[Work]:
     sgd, gap, relative = (("momentum", 0.9),), "relative gap of the explained variance", "relative loss"
     return [
         Work("cnn", lambda seed: cnn(seed, data), 400, "sgd", (0.03, 0.1, 0.3), cosine, "accuracy, %", True, sgd),
-        Work("copy memory", copy_memory, 400, "adam", (3e-3, 1e-2, 3e-2), cosine, "recall loss"),
-        Work("text", text, 150, "adam", (3e-3, 1e-2, 3e-2), cosine, "validation loss"),
+        Work("copy memory", copy_memory, 300, "adam", (3e-3, 1e-2, 3e-2), cosine, "recall loss"),
+        Work("text", text, 100, "adam", (3e-3, 1e-2, 3e-2), cosine, "validation loss"),
         Work("pca, constant lr", pca, 1500, "sgd", (0.001, 0.003, 0.01), constant, gap),
         Work("pca, decaying lr", pca, 1500, "sgd", (0.003, 0.01, 0.03), inverse_root, gap),
-        Work("mlp 768", wide_mlp, 12, "adam", (1e-4, 3e-4, 1e-3), constant, relative, seeds=1),
+        Work("mlp 768", wide_mlp, 10, "adam", (1e-4, 3e-4, 1e-3), constant, relative, seeds=1),
         Work("square 2048", wide_square, 5, "adam", (1e-4, 3e-4, 1e-3), constant, relative, seeds=1),
     ]

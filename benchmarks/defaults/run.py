@@ -29,6 +29,8 @@ from glideslope.files import write_whole
 from glideslope.optim.base import StiefelOptimizer
 
 RESULTS = Path(__file__).parents[1] / "results" / "defaults.json"
+# Steps whose largest distance is recorded: the first ones are the longest.
+EARLY = 10
 
 
 def train(work: Work, options: OptionSet, lr: float, seed: int) -> dict[str, Any]:
@@ -39,7 +41,7 @@ def train(work: Work, options: OptionSet, lr: float, seed: int) -> dict[str, Any
     half, seconds = work.steps // 2, 0.0
     losses: list[float] = []
     moved: list[float] = []
-    distances: list[float] = []
+    distances: dict[int, float] = {}
     for step in range(work.steps):
         for group in optimizer.param_groups:
             group["lr"] = lr * work.schedule(step / work.steps)
@@ -48,23 +50,23 @@ def train(work: Work, options: OptionSet, lr: float, seed: int) -> dict[str, Any
         loss = job.loss(step)
         torch.autograd.backward(loss)
         losses.append(loss.item())
-        looks = step in (0, half)
-        before = [param.detach().clone() for param in constrained] if looks else []
+        before = [param.detach().clone() for param in constrained] if step in (0, half) else []
         started = time.process_time()
         optimizer.step()
         seconds += time.process_time() - started
-        if looks:
+        if before:
             moved.append(root_mean_square_change(before, constrained) / optimizer.param_groups[0]["lr"])
-            distances.append(largest_distance(optimizer))
+        if step < EARLY or step in (half, work.steps - 1):
+            distances[step] = largest_distance(optimizer)
     found = optimizer.diagnostics()
     matrices = sum(len(row.shortened) for row in found)
-    distance = largest_distance(optimizer)  # before the result, which may be that of the projected model
     with torch.no_grad():
         return {
             "result": job.result(),
             "training_loss": statistics.fmean(losses[-max(1, work.steps // 20) :]),
-            "distance": distance,
-            "distance_halfway": distances[-1],
+            "distance": distances[work.steps - 1],
+            "distance_halfway": distances[half],
+            "distance_early": max(distances[step] for step in range(min(EARLY, work.steps))),
             "shortened": sum(sum(row.shortened) for row in found) / matrices / work.steps,
             "recovered": sum(sum(row.recovered) for row in found),
             "moved": moved,

@@ -10,6 +10,7 @@ from benchmarks.defaults.option_sets import OPTION_SETS
 from benchmarks.defaults.works import Work
 
 Record = Mapping[str, Any]
+DISTANCES = ("distance_early", "distance_halfway", "distance")
 
 
 def summary(works: Sequence[Work], runs: Mapping[str, Record]) -> str:
@@ -20,7 +21,14 @@ def summary(works: Sequence[Work], runs: Mapping[str, Record]) -> str:
 
 def block(work: Work, runs: Mapping[str, Record]) -> str:
     """Mean and spread (half of the range over seeds) of the results; the rest at the best learning rate."""
-    header = ["options", *(f"lr {lr:g}" for lr in work.rates), "best lr", "distance: half, end", "shortened", "time"]
+    header = [
+        "options",
+        *(f"lr {lr:g}" for lr in work.rates),
+        "best lr",
+        "distance: first steps, half, end",
+        "shortened",
+        "time",
+    ]
     rows, first_seconds = [], None
     for options in OPTION_SETS:
         found = {lr: records(work, options.name, lr, runs) for lr in work.rates}

@@ -27,7 +27,6 @@ TINY = {
     "square 2048": partial(works.wide_square, width=8, batch=4),
 }
 WORKS = [replace(work, start=TINY[work.name], steps=3, rates=work.rates[:2]) for work in works.works(None)]
-SETS = {options.name: options for options in OPTION_SETS}
 
 
 @pytest.mark.parametrize("work", WORKS, ids=lambda work: work.name)
@@ -53,9 +52,10 @@ def losses_of(job):
     return [job.loss(step).item() for step in range(3)]
 
 
+@pytest.mark.parametrize("pull", [0.5, 0.25])
 @pytest.mark.parametrize("kind", ["sgd", "adam"])
 @pytest.mark.parametrize("lr", [1e-4, 0.5])
-def test_a_pull_of_one_half_is_a_newton_schulz_step_at_any_learning_rate(kind, lr):
+def test_a_pull_is_the_same_share_of_the_way_back_at_any_learning_rate(pull, kind, lr):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 7, bias=False), nn.Linear(7, 5, bias=False)).double()
     gs.orthogonalize_(model)
@@ -63,9 +63,9 @@ def test_a_pull_of_one_half_is_a_newton_schulz_step_at_any_learning_rate(kind, l
         for param in model.parameters():
             param.add_(0.02 * torch.randn_like(param))
             param.grad = torch.zeros_like(param)
-    options = SETS["landing euclidean, pull 1/2"]
+    options = next(each for each in OPTION_SETS if each.pull == pull)
     optimizer = options.optimizer(kind, model, lr)
-    wanted = [W @ (1.5 * torch.eye(W.shape[1]) - 0.5 * W.mT @ W) for W in tall(model)]
+    wanted = [W - pull * W @ (W.mT @ W - torch.eye(W.shape[1])) for W in tall(model)]
     options.follow_learning_rate(kind, optimizer)
     optimizer.step()
     for found, expected in zip(tall(model), wanted, strict=True):
@@ -118,6 +118,7 @@ def test_the_table_has_means_spreads_and_times_relative_to_the_first_option_set(
             "result": 50 + 100 * lr + seed,
             "distance": 0.5,
             "distance_halfway": 0.25,
+            "distance_early": 0.125,
             "shortened": 0.1,
             "seconds_per_step": position + 1.0,
         }
@@ -126,4 +127,4 @@ def test_the_table_has_means_spreads_and_times_relative_to_the_first_option_set(
         for seed in range(3)
     }
     lines = summary([work], runs).splitlines()
-    assert lines[5] == "| landing euclidean | 54 ± 1 | 61 ± 1 | 0.1 | 2e-01, 5e-01 | 10% | 2.00 |"
+    assert lines[5] == "| landing euclidean | 54 ± 1 | 61 ± 1 | 0.1 | 1e-01, 2e-01, 5e-01 | 10% | 2.00 |"

@@ -43,9 +43,7 @@ def block(work: Work, runs: Mapping[str, Record]) -> str:
                 options.name,
                 *(mean_and_spread(each) for each in found.values()),
                 f"{best:g}",
-                ", ".join(
-                    f"{max(number(run[key]) for run in at_best):.0e}" for key in ("distance_halfway", "distance")
-                ),
+                ", ".join(largest(key, at_best) for key in DISTANCES),
                 f"{statistics.fmean(run['shortened'] for run in at_best):.0%}",
                 f"{seconds / first_seconds:.2f}",
             ]
@@ -68,6 +66,11 @@ def records(work: Work, options: str, lr: float, runs: Mapping[str, Record]) -> 
 def number(value: float | None) -> float:
     """What a file has as null was not finite."""
     return float("nan") if value is None else value
+
+
+def largest(key: str, each: Sequence[Record]) -> str:
+    """The largest of the numbers recorded under a key; some records have no early distance."""
+    return f"{max((number(run[key]) for run in each if key in run), default=float('nan')):.0e}"
 
 
 def best_rate(work: Work, found: Mapping[float, Sequence[Record]]) -> float:

@@ -246,6 +246,6 @@ def works(data: Path | None) -> list[Work]:
         Work("text", text, 100, "adam", (3e-3, 1e-2, 3e-2), cosine, "validation loss"),
         Work("pca, constant lr", pca, 1500, "sgd", (3e-4, 1e-3, 3e-3), constant, gap),
         Work("pca, decaying lr", pca, 1500, "sgd", (1e-3, 3e-3, 1e-2), inverse_root, gap),
-        Work("mlp 768", wide_mlp, 20, "adam", (1e-4, 3e-4, 1e-3), constant, relative, seeds=1),
-        Work("square 2048", wide_square, 10, "adam", (1e-4, 3e-4, 1e-3), constant, relative, seeds=1),
+        Work("mlp 768", wide_mlp, 10, "adam", (1e-4, 3e-4, 1e-3), constant, relative, seeds=1),
+        Work("square 2048", wide_square, 5, "adam", (1e-4, 3e-4, 1e-3), constant, relative, seeds=1),
     ]

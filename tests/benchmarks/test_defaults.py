@@ -48,6 +48,13 @@ def test_a_seed_decides_data_start_and_order(work):
     assert first != other
 
 
+@pytest.mark.parametrize("work", WORKS[3:5], ids=lambda work: work.name)
+def test_the_start_of_pca_is_not_its_solution(work):
+    job = work.start(0)
+    with torch.no_grad():
+        assert job.result() > 0.3
+
+
 def losses_of(job):
     return [job.loss(step).item() for step in range(3)]
 

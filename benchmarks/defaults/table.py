@@ -1,10 +1,10 @@
-"""The table of recorded runs: one block per kind of work, one row per option set."""
+"""The tables of recorded runs: an overview of all kinds of work, then one table for each."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from benchmarks.defaults.option_sets import OPTION_SETS
 from benchmarks.defaults.works import Work
@@ -13,23 +13,60 @@ Record = Mapping[str, Any]
 DISTANCES = ("distance_early", "distance_halfway", "distance")
 
 
+class Row(NamedTuple):
+    """One option set at one kind of work, as text; all but `results` at the best learning rate, `time` over all."""
+
+    results: list[str]
+    best: str
+    result: str
+    distances: list[str]
+    shortened: str
+    time: str
+
+
 def summary(works: Sequence[Work], runs: Mapping[str, Record]) -> str:
-    """All blocks of which there are runs, as Markdown tables."""
-    blocks = [block(work, runs) for work in works]
-    return "\n\n".join(text for text in blocks if text)
+    """The overview, and a block for each kind of work of which there are runs, as Markdown."""
+    rows = {work.name: found for work in works if (found := rows_of(work, runs))}
+    blocks = [block(work, rows[work.name]) for work in works if work.name in rows]
+    return "\n\n".join([*overview(rows), *blocks])
 
 
-def block(work: Work, runs: Mapping[str, Record]) -> str:
-    """Mean and spread (half of the range over seeds) of the results; the rest at the best learning rate."""
-    header = [
-        "options",
-        *(f"lr {lr:g}" for lr in work.rates),
-        "best lr",
-        "distance: first steps, half, end",
-        "shortened",
-        "time",
+def overview(rows: Mapping[str, Mapping[str, Row]]) -> list[str]:
+    """Result, distance at the end and time of a step of each option set (rows) at each kind of work (columns)."""
+    titles: dict[str, Callable[[Row], str]] = {
+        "Result at the best learning rate": lambda row: row.result,
+        "Distance at the end, at that learning rate": lambda row: row.distances[-1],
+        "Time of a step": lambda row: row.time,
+    }
+    tables = []
+    for title, cell in titles.items():
+        lines = [
+            [options.name, *(cell(found[options.name]) if options.name in found else "" for found in rows.values())]
+            for options in OPTION_SETS
+        ]
+        tables.append(f"**{title}**\n\n{markdown(['options', *rows], lines)}")
+    return tables
+
+
+def block(work: Work, rows: Mapping[str, Row]) -> str:
+    """One kind of work: mean and spread (half of the range over seeds) of the results at every learning rate."""
+    header = [*("options", *(f"lr {lr:g}" for lr in work.rates)), "best lr", "distance: first steps, half, end"]
+    lines = [
+        [name, *row.results, row.best, ", ".join(row.distances), row.shortened, row.time] for name, row in rows.items()
     ]
-    rows, first_seconds = [], None
+    about = f"{work.measure}; {work.optimizer}, {work.steps} steps, {work.schedule.__name__} lr"
+    return f"**{work.name}** ({about})\n\n{markdown([*header, 'shortened', 'time'], lines)}"
+
+
+def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *lines])
+
+
+def rows_of(work: Work, runs: Mapping[str, Record]) -> dict[str, Row]:
+    """The rows of the option sets that were run with every learning rate; times relative to the first of them."""
+    rows: dict[str, Row] = {}
+    first_seconds = 0.0
     for options in OPTION_SETS:
         found = {lr: records(work, options.name, lr, runs) for lr in work.rates}
         if not all(found.values()):
@@ -37,24 +74,15 @@ def block(work: Work, runs: Mapping[str, Record]) -> str:
         seconds = statistics.median(run["seconds_per_step"] for each in found.values() for run in each)
         first_seconds = first_seconds or seconds
         best = best_rate(work, found)
-        at_best = found[best]
-        rows.append(
-            [
-                options.name,
-                *(mean_and_spread(each) for each in found.values()),
-                f"{best:g}",
-                ", ".join(largest(key, at_best) for key in DISTANCES),
-                f"{statistics.fmean(run['shortened'] for run in at_best):.0%}",
-                f"{seconds / first_seconds:.2f}",
-            ]
+        rows[options.name] = Row(
+            results=[mean_and_spread(each) for each in found.values()],
+            best=f"{best:g}",
+            result=mean_and_spread(found[best]),
+            distances=[largest(key, found[best]) for key in DISTANCES],
+            shortened=f"{statistics.fmean(run['shortened'] for run in found[best]):.0%}",
+            time=f"{seconds / first_seconds:.2f}",
         )
-    if not rows:
-        return ""
-    lines = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows]]
-    counts = (
-        f"{work.optimizer}, {work.steps} steps, {work.schedule.__name__} lr; time 1 is {first_seconds:.2g} s a step"
-    )
-    return "\n".join([f"**{work.name}** ({work.measure}; {counts})", "", *lines])
+    return rows
 
 
 def records(work: Work, options: str, lr: float, runs: Mapping[str, Record]) -> list[Record]:

@@ -30,7 +30,7 @@ from glideslope.solve.rows import Rows
 from glideslope.stiefel.points import project, random_stiefel
 from glideslope.streams.contrast import CONTRASTS
 from glideslope.streams.moments import PIECE_NUMBERS, Moments
-from glideslope.streams.separation import Separation
+from glideslope.streams.separation import Descent, separate
 from glideslope.streams.source_stream import SourceStream
 from glideslope.streams.unmixing import Unmixing
 from glideslope.streams.whitening import whitening_of
@@ -50,8 +50,6 @@ class OnlineICA(StreamEstimator):
         whiten: "unit-variance", "arbitrary-variance" (sources of variance 1/samples), or False for data that are
             white and centred already.
         fun: "logcosh", "exp" or "cube": how distance from a Gaussian is measured.
-        batch_size: Samples of one variance-reduced step; None means a 64th of all.
-        variance_reduction: "saga", "svrg", which needs no memory, or None for one step per pass.
         tol: Stop when the root mean square angle that a Newton step would turn by is below it, in radians.
         max_iter: Passes over the data at most, besides the one for whitening.
         step_size: In a stream, "auto" weighs every sample alike; a number in (0, 1] is the share of the past that a
@@ -80,8 +78,6 @@ class OnlineICA(StreamEstimator):
         *,
         whiten: str | bool = "unit-variance",
         fun: str = "logcosh",
-        batch_size: int | None = None,
-        variance_reduction: str | None = "saga",
         tol: float = 1e-3,
         max_iter: int = 200,
         step_size: str | float = "auto",
@@ -95,8 +91,6 @@ class OnlineICA(StreamEstimator):
         self.n_components = n_components
         self.whiten = whiten
         self.fun = fun
-        self.batch_size = batch_size
-        self.variance_reduction = variance_reduction
         self.tol = tol
         self.max_iter = max_iter
         self.step_size = step_size
@@ -125,30 +119,26 @@ class OnlineICA(StreamEstimator):
         progress = Progress(type(self).__name__, self.verbose)
         moments = self._moments(rows, progress)
         mean, K, unwhitening = self._whitening(moments, rows.dtype)
-        best: tuple[float, Separation, bool] | None = None
+        best: tuple[float, Descent] | None = None
         for _ in range(self.n_restarts):
             model = Unmixing(mean, K, self._start(K.shape[1], generator, rows.dtype), CONTRASTS[self.fun])
-            found = Separation(
+            found = separate(
                 model,
                 rows,
-                self.variance_reduction,
-                self.batch_size,
-                float(self.tol),
-                int(self.max_iter),
-                generator,
-                lambda passes, angle: progress.say(f"pass {passes}, angle {angle:.1e}"),
+                tolerance=float(self.tol),
+                max_passes=int(self.max_iter),
+                report=lambda passes, angle: progress.say(f"pass {passes}, angle {angle:.1e}"),
             )
-            converged = found.solve()
-            score = model.negentropy(found.blocks()) if self.n_restarts > 1 else 0.0
+            score = model.negentropy(found.sources()) if self.n_restarts > 1 else 0.0
             if best is None or score > best[0]:
-                best = (score, found, converged)
+                best = (score, found)
         assert best is not None
-        _, found, converged = best
-        self.n_samples_seen_, self.n_iter_ = len(rows), found.passes
-        self._stream.go_on_from(moments, found.unmixing, unwhitening)
+        found = best[1]
+        self.n_samples_seen_, self.n_iter_ = len(rows), found.steps
+        self._stream.go_on_from(moments, found.model, unwhitening)
         self._set_attributes()
-        progress.end(f"{found.passes} passes, angle {found.angle:.1e}")
-        self._warn([] if converged else [self._left(found)], stacklevel=4)
+        progress.end(f"{found.steps} passes, angle {found.angle:.1e}")
+        self._warn(self._left(found), stacklevel=4)
 
     def fit_stream(self, batches: Iterable[Any]) -> OnlineICA:
         """Learn from an iterable of batches, such as a generator or a DataLoader, forgetting what was learnt before.
@@ -160,28 +150,31 @@ class OnlineICA(StreamEstimator):
         self._warn([], stacklevel=3)
         return self
 
-    def _left(self, found: Separation) -> str:
-        """Why a fit ended above `tol`."""
-        if found.at_rounding:
-            name = str(found.rows.dtype).removeprefix("torch.")
+    def _left(self, found: Descent) -> list[str]:
+        """Why a fit ended above `tol`, unless that is because sources look Gaussian."""
+        if found.ending == "rounding":
+            name = str(found.model.X.dtype).removeprefix("torch.")
             wider = ", or give dtype='float64'" if name == "float32" else ""
-            return (
-                f"after {found.passes} passes the angle stays at {found.angle:.1e}, the rounding of {name}, which is "
+            return [
+                f"after {found.steps} passes the angle stays at {found.angle:.1e}, the rounding of {name}, which is "
                 f"above tol={self.tol:g}. Raise tol{wider}"
-            )
-        return (
-            f"the angle left after {found.passes} passes is {found.angle:.1e}, above tol={self.tol:g}. "
-            "Raise max_iter or tol; fewer n_components help where some sources are nearly Gaussian"
-        )
+            ]
+        if found.ending == "limit":
+            return [
+                f"the angle left after {found.steps} passes is {found.angle:.1e}, above tol={self.tol:g}. "
+                "Raise max_iter or tol; fewer n_components help where some sources are nearly Gaussian"
+            ]
+        return []
 
     def _warn(self, reasons: list[str], *, stacklevel: int) -> None:
         """Say why the result is not what was asked for, and which sources cannot be found at all."""
         model = self._stream.model
-        alike = model.nearly_gaussian()
-        if alike > 1:
+        alike = model.nearly_gaussian().nonzero().flatten().tolist()
+        if len(alike) > 1:
             reasons.append(
-                f"{alike} of {len(model.X)} sources are within three deviations of Gaussian, and this many samples "
-                "cannot separate such sources from each other. Give more samples, or fewer n_components"
+                f"components {', '.join(map(str, alike))} (of {len(model.X)}, counted from 0) are within three deviations "
+                "of Gaussian, and this many samples cannot separate such sources from each other. "
+                "Give more samples, or fewer n_components"
             )
         if reasons:
             warnings.warn(f"OnlineICA: {'. '.join(reasons)}", ConvergenceWarning, stacklevel=stacklevel)
@@ -278,11 +271,9 @@ class OnlineICA(StreamEstimator):
 
     def _check_parameters(self, n_features: int) -> None:
         check_whole("n_components", self.n_components, most=n_features, limit="n_features", optional=True)
-        check_whole("batch_size", self.batch_size, optional=True)
         check_whole("max_iter", self.max_iter)
         check_whole("n_restarts", self.n_restarts)
         check_tolerance("tol", self.tol)
         check_share("step_size", self.step_size)
         check_option("whiten", self.whiten, WHITENINGS)
         check_option("fun", self.fun, tuple(CONTRASTS))
-        check_option("variance_reduction", self.variance_reduction, ("saga", "svrg", None))

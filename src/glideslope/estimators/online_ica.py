@@ -206,7 +206,7 @@ class OnlineICA(StreamEstimator):
     def _moments(self, rows: Rows, progress: Progress) -> Moments:
         """Mean and covariance by one pass over the data, which also looks for NaN and infinity."""
         moments = Moments(rows.shape[1], covariance=True, device=compute_device(self))
-        for batch in batches_of(rows, max(1, 4 * PIECE_NUMBERS // rows.shape[1]), self, None):
+        for batch in batches_of(rows, max(1, PIECE_NUMBERS // rows.shape[1]), self, None):
             moments.update(batch)
             progress.say(f"whitening, {moments.count:.0f} of {len(rows)} samples")
         return moments

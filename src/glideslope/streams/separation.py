@@ -32,9 +32,9 @@ SAMPLE_STEPS = 40
 MARGIN = 5
 # An angle is due to rounding when it is this many roundings of 1 over the least curvature, and falls no more.
 ROUNDINGS = 10
-# Steps in a row in which only Gaussian sources turn, among themselves, before they are given up. From a random start all
-# sources look Gaussian at first, but not for this long.
-IDLE_STEPS = 20
+# After this many steps, sources that look Gaussian and still turn among themselves are given up. All sources look
+# Gaussian at a random start, but not for so long.
+GAUSSIAN_STEPS = 20
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Descent:
 
         The last step is taken after its angle was seen to be small enough, so that the solution is closer than asked.
         """
-        model, before, idle = self.model, math.inf, 0
+        model, before = self.model, math.inf
         while self.steps < self.most:
             statistics = model.statistics(self.sources())
             self.steps += 1
@@ -78,16 +78,16 @@ class Descent:
             self.report(self.steps, self.angle)
             rate = self.angle / before if before < math.inf else math.inf
             expected = self.angle * min(1.0, MARGIN * rate)
-            idle = idle + 1 if model.angle(model.identifiable(turn)) <= self.enough else 0
-            if expected > self.enough and idle < IDLE_STEPS:
-                if rate >= 1 and before < math.inf and self.angle <= ROUNDINGS * model.angle_of_rounding():
-                    self.ending = "rounding"
-                    break
-            elif self._leaves_saddle():
-                before, idle = math.inf, 0
+            if expected <= self.enough:
+                self.ending = "converged"
+            elif self.steps >= GAUSSIAN_STEPS and model.angle(model.identifiable(turn)) <= self.enough:
+                self.ending = "gaussian"
+            elif self.angle <= ROUNDINGS * model.angle_of_rounding() and before <= self.angle:
+                self.ending = "rounding"
+                break
+            if self.ending != "limit" and self._leaves_saddle():
+                self.ending, before = "limit", math.inf
                 continue
-            else:
-                self.ending = "converged" if expected <= self.enough else "gaussian"
             model.step(turn, 1.0)
             if self.ending != "limit":
                 break

@@ -15,15 +15,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glideslope.engine.production import take_step
-from glideslope.engine.products import Workspace
-from glideslope.engine.rule import StepRule
 from glideslope.formulas.orthogonality import subtract_identity_
+from glideslope.formulas.retraction import polar_retraction
 from glideslope.streams.contrast import Contrast
 
 # A source within this many deviations of sampling counts as Gaussian.
 DEVIATIONS = 3
-RULE = StepRule(normal_step="polar")
 # A mean of so many deviations of the data costs two digits at most where it is subtracted after the product.
 SMALL_MEAN = 100
 
@@ -58,11 +55,6 @@ class Unmixing:
         """E ψ'(y_j), shape (p,)."""
         self.deviation = 0.0
         """Standard deviation that the curvature of a Gaussian source has from sampling."""
-        self._workspace = Workspace()
-
-    def __getstate__(self) -> dict[str, object]:
-        """Without scratch memory."""
-        return self.__dict__ | {"_workspace": Workspace()}
 
     def whiten_by(self, mean: Tensor, whitening: Tensor) -> None:
         """Take a mean and a whitening matrix."""
@@ -193,8 +185,8 @@ class Unmixing:
         return float(torch.linalg.vector_norm(turn)) / math.sqrt(max(p * (p - 1), 1))
 
     def step(self, turn: Tensor, weight: float) -> None:
-        """A landing step of size `weight` along X Ω."""
-        self.X = take_step(self.X, self.X @ turn, weight, RULE, workspace=self._workspace).X.clone()
+        """A step of size `weight` along X Ω, with the polar factor as its normal step."""
+        self.X = polar_retraction(self.X, -weight * (self.X @ turn))
 
     def negentropy(self, sources: Iterable[Tensor]) -> float:
         """Σ_j (E G(y_j) - E G(ν))² over blocks of Y, ν Gaussian: larger means less Gaussian sources."""

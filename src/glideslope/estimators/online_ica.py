@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,15 @@ from torch import Tensor
 from glideslope.estimators.inputs import (
     as_array,
     batches_of,
+    check_share,
+    check_tolerance,
+    check_whole,
     compute_device,
     generator_of,
     new_samples,
     training_rows,
 )
-from glideslope.estimators.parameters import check_share, check_tolerance, check_whole
-from glideslope.estimators.progress import Progress
-from glideslope.estimators.streaming import StreamEstimator
-from glideslope.estimators.threads import few_threads
+from glideslope.estimators.streaming import Progress, StreamEstimator
 from glideslope.formulas.arguments import check_option
 from glideslope.solve.rows import Rows
 from glideslope.stiefel.points import project, random_stiefel
@@ -35,6 +36,8 @@ from glideslope.streams.source_stream import SourceStream
 from glideslope.streams.unmixing import Unmixing
 from glideslope.streams.whitening import whitening_of
 
+# Data of at most this many numbers are computed on by one thread: waking others takes longer than they save.
+SMALL_NUMBERS = 2**20
 WHITENINGS = ("unit-variance", "arbitrary-variance", False)
 
 
@@ -52,8 +55,8 @@ class OnlineICA(StreamEstimator):
         fun: "logcosh", "exp" or "cube": how distance from a Gaussian is measured.
         tol: Stop when the root mean square angle that a Newton step would turn by is below it, in radians.
         max_iter: Passes over the data at most, besides the one for whitening.
-        step_size: In a stream, "auto" weighs every sample alike; a number in (0, 1] is the share of the past that a
-            batch replaces, for mixtures that change over time.
+        forgetting: In a stream, the share of the past that a batch replaces, in (0, 1], for mixtures that change over
+            time; None weighs every sample alike.
         n_restarts: Random starts; the least Gaussian result is kept.
         w_init: First rotation, shape (n_components, n_components); random unless given.
         device: Where to compute, such as "cuda".
@@ -80,7 +83,7 @@ class OnlineICA(StreamEstimator):
         fun: str = "logcosh",
         tol: float = 1e-3,
         max_iter: int = 200,
-        step_size: str | float = "auto",
+        forgetting: float | None = None,
         n_restarts: int = 1,
         w_init: Any = None,
         device: Any = None,
@@ -93,7 +96,7 @@ class OnlineICA(StreamEstimator):
         self.fun = fun
         self.tol = tol
         self.max_iter = max_iter
-        self.step_size = step_size
+        self.forgetting = forgetting
         self.n_restarts = n_restarts
         self.w_init = w_init
         self.device = device
@@ -172,8 +175,8 @@ class OnlineICA(StreamEstimator):
         alike = model.nearly_gaussian().nonzero().flatten().tolist()
         if len(alike) > 1:
             reasons.append(
-                f"components {', '.join(map(str, alike))} (of {len(model.X)}, counted from 0) are within three deviations "
-                "of Gaussian, and this many samples cannot separate such sources from each other. "
+                f"components {', '.join(map(str, alike))} of 0 to {len(model.X) - 1} are within three deviations of "
+                "Gaussian, and this many samples cannot separate such sources from each other. "
                 "Give more samples, or fewer n_components"
             )
         if reasons:
@@ -189,7 +192,7 @@ class OnlineICA(StreamEstimator):
             p,
             contrast=CONTRASTS[self.fun],
             whiten=bool(self.whiten),
-            weight=None if self.step_size == "auto" else float(self.step_size),
+            weight=None if self.forgetting is None else float(self.forgetting),
             start=None if self.w_init is None else self._start(p or n, generator, rows.dtype),
             generator=generator,
             dtype=rows.dtype,
@@ -274,6 +277,20 @@ class OnlineICA(StreamEstimator):
         check_whole("max_iter", self.max_iter)
         check_whole("n_restarts", self.n_restarts)
         check_tolerance("tol", self.tol)
-        check_share("step_size", self.step_size)
+        check_share("forgetting", self.forgetting)
         check_option("whiten", self.whiten, WHITENINGS)
         check_option("fun", self.fun, tuple(CONTRASTS))
+
+
+@contextmanager
+def few_threads(n_numbers: int) -> Iterator[None]:
+    """Compute with one thread inside the block if there are few numbers, and as before after it."""
+    before = torch.get_num_threads()
+    if n_numbers > SMALL_NUMBERS or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -30,6 +30,8 @@ SHARE_OF_NOISE = 0.6
 SAMPLE_STEPS = 40
 # A step is the last one if it is expected to leave an angle this many times below the tolerance.
 MARGIN = 5
+# Weights of a step: beyond these, two turns do not say enough of the curvature.
+SHORTEST, LONGEST = 0.3, 8.0
 # An angle is due to rounding when it is this many roundings of 1 over the least curvature, and falls no more.
 ROUNDINGS = 10
 # After this many steps, sources that look Gaussian and still turn among themselves are given up. All sources look
@@ -46,7 +48,7 @@ class Descent:
         sources: Gives Y at the present X in blocks, shape (p, b) each.
         enough: Stop when the root mean square angle is below it, or when the next step is expected to leave less.
         most: Steps at most.
-        from_anywhere: Always make sure that the end is no saddle. From a solution for some of the rows, that is done only
+        from_anywhere: Always make sure that the end is no saddle. From a solution for some of the rows, do so only
             where sources look Gaussian.
         report: Called before every step with its number and the angle.
     """
@@ -60,38 +62,40 @@ class Descent:
     steps: int = 0
     angle: float = math.inf
     ending: str = "limit"
-    """Why it ended: "converged", "rounding" (the angle falls no more), "gaussian" (only sources that look Gaussian still
-    turn) or "limit"."""
+    """Why it ended: "converged", "rounding" (the angle falls no more), "gaussian" (only sources that look Gaussian
+    still turn) or "limit"."""
 
     def run(self) -> str:
         """Take the steps; why they ended.
 
         The last step is taken after its angle was seen to be small enough, so that the solution is closer than asked.
+        Steps are as long as the last two turns say; the last one is a Newton step.
         """
-        model, before = self.model, math.inf
+        model, last, weight = self.model, None, 1.0
         while self.steps < self.most:
             statistics = model.statistics(self.sources())
             self.steps += 1
             model.adapt(statistics)
             turn = model.turn(statistics.cross)
-            self.angle = model.angle(turn)
+            before, self.angle = self.angle, model.angle(turn)
             self.report(self.steps, self.angle)
-            rate = self.angle / before if before < math.inf else math.inf
-            expected = self.angle * min(1.0, MARGIN * rate)
+            expected = self.angle if last is None else self.angle * min(1.0, MARGIN * self.angle / before)
             if expected <= self.enough:
                 self.ending = "converged"
             elif self.steps >= GAUSSIAN_STEPS and model.angle(model.identifiable(turn)) <= self.enough:
                 self.ending = "gaussian"
-            elif self.angle <= ROUNDINGS * model.angle_of_rounding() and before <= self.angle:
+            elif last is not None and before <= self.angle <= ROUNDINGS * model.angle_of_rounding():
                 self.ending = "rounding"
                 break
             if self.ending != "limit" and self._leaves_saddle():
-                self.ending, before = "limit", math.inf
+                self.ending, last, weight = "limit", None, 1.0
                 continue
-            model.step(turn, 1.0)
             if self.ending != "limit":
+                model.step(turn, 1.0)
                 break
-            before = self.angle
+            weight = 1.0 if last is None else length_of_step(last, turn, weight)
+            model.step(turn, weight)
+            last = turn
         return self.ending
 
     def _leaves_saddle(self) -> bool:
@@ -100,6 +104,18 @@ class Descent:
             return False
         self.steps += 1
         return self.model.leave_saddle(self.sources())
+
+
+def length_of_step(last: Tensor, turn: Tensor, weight: float) -> float:
+    """The weight of the next turn, by Barzilai and Borwein: w <Ω', Ω'> / <Ω', Ω' - Ω> after a turn Ω' of weight w.
+
+    It is 1 where curvatures are those of independent sources, longer where turns shrink slowly, as for sources that
+    depend on each other, and shorter where they change sign.
+    """
+    curvature = float(torch.sum(last * (last - turn)))
+    if curvature <= 0:
+        return 1.0
+    return min(max(weight * float(last.square().sum()) / curvature, SHORTEST), LONGEST)
 
 
 def solve_sample(model: Unmixing, Z: Tensor, enough: float, *, from_anywhere: bool) -> None:

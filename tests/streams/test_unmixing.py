@@ -137,11 +137,7 @@ def test_curvatures_within_three_deviations_of_sampling_count_as_that_and_as_gau
     cross = torch.triu(torch.ones(4, 4, dtype=torch.float64), 1)
     h = torch.tensor([0.5, 3 * deviation, 3 * deviation, 3.1 * deviation], dtype=torch.float64)
     weighted = cross * torch.tensor([1, 1, -1, -1])
-    turn = model.turn(cross)
-    torch.testing.assert_close(turn, (weighted - weighted.T) / (h + h.unsqueeze(1)))
-    expected = turn.clone()
-    expected[1, 2] = expected[2, 1] = 0
-    torch.testing.assert_close(model.identifiable(turn), expected)
+    torch.testing.assert_close(model.turn(cross), (weighted - weighted.T) / (h + h.unsqueeze(1)))
     assert not adapted([0.5, 0.1 * deviation], 10**6).nearly_gaussian().any()
 
 

@@ -172,11 +172,11 @@ class OnlineICA(StreamEstimator):
     def _warn(self, reasons: list[str], *, stacklevel: int) -> None:
         """Say why the result is not what was asked for, and which sources cannot be found at all."""
         model = self._stream.model
-        alike = model.nearly_gaussian().nonzero().flatten().tolist()
+        alike = model.like_noise().nonzero().flatten().tolist()
         if len(alike) > 1:
             reasons.append(
-                f"components {', '.join(map(str, alike))} of 0 to {len(model.X) - 1} are within three deviations of "
-                "Gaussian, and this many samples cannot separate such sources from each other. "
+                f"components {', '.join(map(str, alike))} of 0 to {len(model.X) - 1} are no less Gaussian than noise "
+                "of this many samples, which cannot separate such sources from each other. "
                 "Give more samples, or fewer n_components"
             )
         if reasons:

@@ -34,9 +34,6 @@ MARGIN = 5
 SHORTEST, LONGEST = 0.3, 8.0
 # An angle is due to rounding when it is this many roundings of 1 over the least curvature, and falls no more.
 ROUNDINGS = 10
-# After this many steps, sources that look Gaussian and still turn among themselves are given up. All sources look
-# Gaussian at a random start, but not for so long.
-GAUSSIAN_STEPS = 20
 
 
 @dataclass
@@ -62,8 +59,7 @@ class Descent:
     steps: int = 0
     angle: float = math.inf
     ending: str = "limit"
-    """Why it ended: "converged", "rounding" (the angle falls no more), "gaussian" (only sources that look Gaussian
-    still turn) or "limit"."""
+    """Why it ended: "converged", "rounding" (the angle falls no more) or "limit" (of the steps)."""
 
     def run(self) -> str:
         """Take the steps; why they ended.
@@ -82,8 +78,6 @@ class Descent:
             expected = self.angle if last is None else self.angle * min(1.0, MARGIN * self.angle / before)
             if expected <= self.enough:
                 self.ending = "converged"
-            elif self.steps >= GAUSSIAN_STEPS and model.angle(model.identifiable(turn)) <= self.enough:
-                self.ending = "gaussian"
             elif last is not None and before <= self.angle <= ROUNDINGS * model.angle_of_rounding():
                 self.ending = "rounding"
                 break

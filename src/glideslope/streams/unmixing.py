@@ -136,16 +136,19 @@ class Unmixing:
         assert self.curvature is not None
         return self.curvature.abs() < DEVIATIONS * self.deviation
 
+    def like_noise(self) -> Tensor:
+        """Which sources are no further from Gaussian than what is found in Gaussian noise of as many rows, shape (p,).
+
+        The best directions of noise are about sqrt(2p) deviations from Gaussian: there are many to choose from.
+        """
+        assert self.curvature is not None
+        return self.curvature.abs() < (1 + math.sqrt(2 * len(self.X))) * self.deviation
+
     def turn(self, cross: Tensor) -> Tensor:
         """Ω for C = X^T G at the present X, shape (p, p)."""
         weighted = cross * self.signs
         h = self._h()
         return (weighted - weighted.T) / (h + h.unsqueeze(1))
-
-    def identifiable(self, turn: Tensor) -> Tensor:
-        """A turn without the planes of two sources that look Gaussian: they look alike however they are turned."""
-        gaussian = self.nearly_gaussian()
-        return turn.masked_fill(gaussian & gaussian.unsqueeze(1), 0)
 
     def _h(self) -> Tensor:
         """|h_j|, at least three deviations: a curvature that may be noise is not divided by."""

@@ -1,6 +1,7 @@
 """Do the estimators meet their targets on every kind of data? `python -m benchmarks.estimators.battery`.
 
-OnlineICA against FastICA on twelve kinds of sources, four sizes and ten data sets each, and its stream against its fit;
+OnlineICA against FastICA on twelve kinds of sources, four sizes and ten data sets each (five of the largest), and its
+stream against its fit;
 OnlinePCA against IncrementalPCA and randomized PCA on five kinds of data. All with defaults, float32, fits that take
 turns in one process. The result is written to benchmarks/results/estimator_battery.json, and a table says which targets
 are met. Takes about 20 minutes on two threads; `--seeds 2` gives a first impression.
@@ -152,7 +153,7 @@ def decompose(name):
         "ours": lambda: OnlinePCA(p, random_state=0),
         "randomized": lambda: PCA(p, svd_solver="randomized", random_state=0),
     }
-    fitted, seconds = timed(makers, X, rounds=3)
+    fitted, seconds = timed(makers, X, rounds=2)
     others, slow = timed({"incremental": lambda: IncrementalPCA(p, batch_size=max(1000, p))}, X)
     fitted, seconds = fitted | others, seconds | slow
     gaps = {method: gap(one) for method, one in fitted.items()}

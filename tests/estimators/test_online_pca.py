@@ -45,12 +45,20 @@ def gap(model, data):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # a flat spectrum
-@pytest.mark.parametrize("kind", ["1/k", "flat", "paper"])
-def test_by_default_wide_data_are_decomposed_as_well_as_by_the_randomized_solver(kind):
+@pytest.mark.parametrize(("kind", "share"), [("1/k", 0.1), ("flat", 0.5), ("paper", 1.0)])
+def test_by_default_wide_data_are_decomposed_better_than_by_the_randomized_solver(kind, share):
     data, p = wide(kind)
     ours = OnlinePCA(p, random_state=0).fit(data)
     assert 2 < ours.n_iter_ <= 6
-    assert gap(ours, data) <= gap(PCA(p, svd_solver="randomized", random_state=0).fit(data), data) + 1e-8
+    assert gap(ours, data) <= share * gap(PCA(p, svd_solver="randomized", random_state=0).fit(data), data) + 1e-8
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("kind", "most"), [("1/k", 2e-8), ("flat", 1e-2)])
+def test_passes_converge_as_fast_as_momentum_makes_them(kind, most):
+    """Without the matrix before the last, gaps are 1.4e-7 and 1.5e-2."""
+    data, p = wide(kind)
+    assert gap(OnlinePCA(p, n_epochs=6, tol=1e-9, random_state=0).fit(data), data) < most
 
 
 def test_going_on_from_an_exact_decomposition_learns_from_new_samples(digits):

@@ -24,11 +24,10 @@ def samples(seed=0, rows=N):
 
 
 WAYS = {
-    "one pass": lambda X: OnlinePCA(COMPONENTS, batch_size=40, random_state=0).fit(X(samples())),
+    "one pass": lambda X: OnlinePCA(COMPONENTS, n_epochs=1, batch_size=40, random_state=0).fit(X(samples())),
     "passes": lambda X: OnlinePCA(COMPONENTS, n_epochs=30, tol=1e-9, random_state=0).fit(X(samples())),
-    "batch passes": lambda X: OnlinePCA(2, n_epochs=3, variance_reduction=None, random_state=0).fit(X(samples())),
     "stream": lambda X: OnlinePCA(COMPONENTS, random_state=0).fit_stream([X(samples(k, 50)) for k in range(5)]),
-    "forgetting": lambda X: OnlinePCA(2, step_size=0.3, random_state=0).fit_stream(
+    "forgetting": lambda X: OnlinePCA(2, forgetting=0.3, random_state=0).fit_stream(
         [X(samples(k, 9)) for k in range(5)]
     ),
     "alike": lambda X: OnlinePCA(2, random_state=0).fit(X(torch.ones(5, WIDTH))),
@@ -62,7 +61,7 @@ def learnt(ways):
     found = {way: described(WAYS[way](spread), spread) for way in ways}
     model = WAYS["one pass"](spread)
     found["local"] = tuple(model.components_.to_local().shape), tuple(model.mean_.to_local().shape)
-    found["unseeded"] = gathered(OnlinePCA(2, batch_size=30).fit(spread(samples())).components_)
+    found["unseeded"] = gathered(OnlinePCA(2, n_epochs=30, batch_size=30).fit(spread(samples())).components_)
     odd = dist.get_rank() == dist.get_world_size() - 1
     bad = samples()
     bad[3, -1] = float("nan")
@@ -84,7 +83,7 @@ def sent(n, over):
     local = torch.randn(60, n // dist.get_world_size(), generator=torch.Generator().manual_seed(dist.get_rank()))
     data = DTensor.from_local(local, over, [Shard(1)], run_check=False)
     with Traffic() as traffic:
-        OnlinePCA(5, batch_size=30, random_state=0).fit(data)
+        OnlinePCA(5, n_epochs=1, batch_size=30, random_state=0).fit(data)
     sizes = [size for name, size in traffic.calls if name == "allreduce_"]
     return max(sizes), sum(sizes)
 

@@ -104,7 +104,7 @@ def test_grid_search_finds_the_number_of_components():
     generator = np.random.default_rng(0)
     data = generator.standard_normal((800, 3)) @ generator.standard_normal((3, 12)) * 3
     data += generator.standard_normal(data.shape)
-    search = GridSearchCV(OnlinePCA(n_epochs=4, tol=0.05, random_state=0), {"n_components": [1, 2, 3, 6]}, cv=3)
+    search = GridSearchCV(OnlinePCA(random_state=0), {"n_components": [1, 2, 3, 6]}, cv=3)
     assert search.fit(data).best_params_ == {"n_components": 3}
     exact = GridSearchCV(PCA(), {"n_components": [1, 2, 3, 6]}, cv=3).fit(data)
     ours, theirs = (found.cv_results_["mean_test_score"] for found in (search, exact))
@@ -147,8 +147,15 @@ def test_bad_input_is_refused_with_words_that_help(estimator):
         clone(estimator).set_params(n_components=5).fit(data)
     with pytest.raises(ValueError, match="batches has no batch"):
         clone(estimator).fit_stream([])
-    with pytest.raises(ValueError, match=r"step_size must be 'auto' or a number in \(0, 1\]; got 2"):
-        clone(estimator).set_params(step_size=2).partial_fit(data)
+    with pytest.raises(ValueError, match=r"forgetting must be None or a number in \(0, 1\]; got 2"):
+        clone(estimator).set_params(forgetting=2).partial_fit(data)
+
+
+@both
+@pytest.mark.parametrize("name", ["step_size", "variance_reduction"])
+def test_former_parameters_are_unknown(estimator, name):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+        type(estimator)(**{name: None})
 
 
 @both

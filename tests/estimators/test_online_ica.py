@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,6 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sources import amari_distance, mixture
 
 from glideslope.estimators import OnlineICA
-from glideslope.streams.separation import Separation
 
 EEG = Path(__file__).parents[2].parent / "shared" / "data" / "eeg.npz"
 
@@ -88,7 +88,7 @@ def test_a_stream_ends_near_the_solution_of_the_whole_data():
 def test_a_stream_follows_a_mixing_that_changes():
     first, _ = mixture(3, 20_000, seed=0)
     second, mixing = mixture(3, 20_000, seed=1)
-    stream = OnlineICA(step_size=0.1, random_state=0)
+    stream = OnlineICA(forgetting=0.1, random_state=0)
     stream.fit_stream([*np.array_split(first, 200), *np.array_split(second, 200)])
     assert amari_distance(stream.components_ @ mixing) < 0.1
 
@@ -146,12 +146,33 @@ def test_rank_deficient_data_have_as_many_sources_as_directions():
         OnlineICA().fit(np.ones((50, 3)))
 
 
-def test_gaussian_data_end_with_a_warning_that_says_what_to_change():
+def test_too_few_passes_end_with_a_warning_that_says_what_to_change():
     data = np.random.default_rng(0).standard_normal((300, 6))
     with pytest.warns(ConvergenceWarning, match=r"above tol=1e-09\. Raise max_iter or tol; fewer n_components"):
         fitted = OnlineICA(max_iter=5, tol=1e-9, random_state=0).fit(data)
-    assert fitted.n_iter_ <= 6
+    assert fitted.n_iter_ <= 5
     assert np.isfinite(fitted.components_).all()
+
+
+@pytest.mark.parametrize(("rows", "p"), [(1000, 5), (20_000, 5), (10_000, 20)])
+def test_gaussian_data_end_in_bounded_time_with_a_warning_that_names_all_components(rows, p):
+    data = np.random.default_rng(0).standard_normal((rows, p))
+    every = ", ".join(map(str, range(p)))
+    with pytest.warns(ConvergenceWarning, match=f"components {every} of 0 to {p - 1} are no less Gaussian than noise"):
+        fitted = OnlineICA(random_state=0).fit(data)
+    assert fitted.n_iter_ <= 100
+
+
+def test_the_components_named_as_gaussian_are_those_that_are():
+    generator = np.random.default_rng(0)
+    sources = np.column_stack([generator.laplace(size=(20_000, 3)), generator.standard_normal((20_000, 2))])
+    mixing = generator.standard_normal((5, 5))
+    with pytest.warns(ConvergenceWarning, match="are no less Gaussian than noise") as caught:
+        fitted = OnlineICA(random_state=0).fit(sources @ mixing.T)
+    named = [int(word) for word in re.search(r"components (.*) of 0", str(caught[0].message))[1].split(", ")]
+    weights = np.abs(fitted.components_ @ mixing)
+    assert sorted(named) == sorted(np.flatnonzero(weights[:, :3].max(1) < 0.1 * weights[:, 3:].max(1)))
+    assert len(named) == 2
 
 
 def test_a_tensor_of_another_device_is_computed_there(monkeypatch):
@@ -194,9 +215,8 @@ def test_without_whitening_n_components_is_ignored_with_a_warning():
 
 
 @pytest.mark.parametrize("seed", [4, 22, 28])
-def test_few_rows_at_a_saddle_do_not_set_off_what_costs_more_than_newton_steps(seed, monkeypatch):
-    """Data whose coarse solution is a saddle, so that the angle grows at first; by Newton steps it is left soon."""
-    monkeypatch.setattr(Separation, "_reduced_pass", lambda *_: pytest.fail("a variance-reduced pass"))
+def test_a_sample_that_ends_at_a_saddle_does_not_cost_many_passes(seed):
+    """Data for which the sample's solution is a saddle, so that the angle grows at first."""
     generator = np.random.default_rng(seed)
     mixing = generator.standard_normal((10, 10)).astype(np.float32)
     data = generator.laplace(size=(10_000, 10)).astype(np.float32) @ mixing.T

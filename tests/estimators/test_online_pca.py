@@ -24,17 +24,57 @@ def exact(digits):
     return PCA(50, svd_solver="full").fit(digits.astype(np.float64))
 
 
-def test_the_captured_variance_of_digits_is_within_a_thousandth_of_the_exact(digits, exact):
+def test_by_default_the_components_of_narrow_data_are_exact_after_one_pass(digits, exact):
     fitted = OnlinePCA(50, random_state=0).fit(digits)
-    assert fitted.explained_variance_.sum() > 0.999 * exact.explained_variance_.sum()
+    np.testing.assert_allclose(fitted.explained_variance_, exact.explained_variance_, rtol=1e-5)
+    assert fitted.n_iter_ == 1
+
+
+def wide(kind, N=3000, n=900, p=20):
+    """Samples whose variances fall as 1/k, are nearly flat, or are those of the paper's model."""
+    generator = np.random.default_rng(0)
+    k = np.arange(n)
+    variances = {"1/k": 1 / (k + 1), "flat": np.linspace(1.1, 1, n), "paper": 0.1 + (k < p)}[kind]
+    return (generator.standard_normal((N, n)) * np.sqrt(variances)).astype(np.float32), p
+
+
+def gap(model, data):
+    """Share of the variance of the exact components that is missing."""
+    C, V = np.cov(data.T.astype(np.float64)), np.linalg.qr(model.components_.T.astype(np.float64))[0]
+    return 1 - np.trace(V.T @ C @ V) / np.linalg.eigvalsh(C)[-V.shape[1] :].sum()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # a flat spectrum
+@pytest.mark.parametrize(("kind", "share"), [("1/k", 0.1), ("flat", 0.5), ("paper", 1.0)])
+def test_by_default_wide_data_are_decomposed_better_than_by_the_randomized_solver(kind, share):
+    data, p = wide(kind)
+    ours = OnlinePCA(p, random_state=0).fit(data)
+    assert 2 < ours.n_iter_ <= 6
+    assert gap(ours, data) <= share * gap(PCA(p, svd_solver="randomized", random_state=0).fit(data), data) + 1e-8
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("kind", "most"), [("1/k", 2e-8), ("flat", 1e-2)])
+def test_passes_converge_as_fast_as_momentum_makes_them(kind, most):
+    """Without the matrix before the last, gaps are 1.4e-7 and 1.5e-2."""
+    data, p = wide(kind)
+    assert gap(OnlinePCA(p, n_epochs=6, tol=1e-9, random_state=0).fit(data), data) < most
+
+
+def test_going_on_from_an_exact_decomposition_learns_from_new_samples(digits):
+    fitted = OnlinePCA(10, random_state=0).fit(digits[:900])
+    for batch in np.array_split(digits[900:], 9):
+        fitted.partial_fit(batch)
+    assert gap(fitted, digits) < 2e-3
+    np.testing.assert_allclose(fitted.mean_, digits.mean(0), atol=1e-4)
 
 
 @pytest.mark.skipif(not CIFAR.is_file(), reason="needs the CIFAR-10 subset beside the repository")
 def test_the_captured_variance_of_natural_images_is_within_a_thousandth_of_the_exact():
     images = np.fromfile(CIFAR, np.uint8).reshape(-1, 3073)[:5000, 1:].astype(np.float32) / 255
-    fitted = OnlinePCA(50, n_epochs=3, tol=0.05, random_state=0).fit(images)
+    fitted = OnlinePCA(50, random_state=0).fit(images)
     exact = np.linalg.eigvalsh(np.cov(images, rowvar=False, dtype=np.float32))[-50:]
-    assert fitted.explained_variance_.sum() > 0.999 * exact.sum()
+    assert fitted.explained_variance_.sum() > (1 - 1e-5) * exact.sum()
 
 
 def test_all_attributes_are_those_of_an_exact_decomposition_after_enough_passes(digits, exact):
@@ -56,27 +96,20 @@ def test_components_are_orthonormal_ordered_and_of_one_sign(digits):
     assert (fitted.components_[np.arange(12), np.abs(fitted.components_).argmax(1)] > 0).all()
 
 
-@pytest.mark.parametrize("variance_reduction", ["auto", None])
-def test_further_passes_come_closer(digits, variance_reduction):
+def test_further_passes_come_closer(digits):
     best = PCA(10, svd_solver="full").fit(digits).explained_variance_.sum()
-    options = {"variance_reduction": variance_reduction, "tol": 1.0, "random_state": 0, "batch_size": 100}
-    one = OnlinePCA(10, **options).fit(digits).explained_variance_.sum()
-    more = OnlinePCA(10, n_epochs=6, **options | {"tol": 1e-9})
-    if variance_reduction is None:
+    one = OnlinePCA(10, n_epochs=1, batch_size=100, random_state=0).fit(digits).explained_variance_.sum()
+    more = OnlinePCA(10, n_epochs=6, tol=1e-9, batch_size=100, random_state=0)
+    with pytest.warns(ConvergenceWarning, match=r"after 6 passes .* above tol=1e-09. Raise n_epochs"):
         more.fit(digits)
-    else:
-        with pytest.warns(ConvergenceWarning, match=r"after 6 passes .* above tol=1e-09. Raise n_epochs"):
-            more.fit(digits)
-    assert best - more.explained_variance_.sum() < 0.5 * (best - one)
+    assert best - more.explained_variance_.sum() < 1e-4 * (best - one)
     total = digits.astype(np.float64).var(0, ddof=1).sum()
     np.testing.assert_allclose(more.explained_variance_ratio_ * total, more.explained_variance_, rtol=1e-3)
     assert more.n_iter_ == 6
 
 
 def test_transform_centres_whitens_and_inverts(digits):
-    fitted = OnlinePCA(64 - 3, n_epochs=3, tol=0.1, whiten=True, random_state=0).fit(
-        digits
-    )  # three pixels are constant
+    fitted = OnlinePCA(64 - 3, whiten=True, random_state=0).fit(digits)  # three pixels are constant
     sources = fitted.transform(digits)
     np.testing.assert_allclose(sources.mean(0), 0, atol=2e-3)
     np.testing.assert_allclose(np.cov(sources[:, :40].T), np.eye(40), atol=2e-2)
@@ -114,15 +147,12 @@ def test_batches_smaller_than_the_components_and_partial_fit_after_fit(digits):
     np.testing.assert_allclose(fitted.mean_, digits.mean(0), atol=1e-3)
 
 
-def test_more_passes_over_a_stream_need_batches_that_can_be_read_again(digits):
+def test_a_stream_is_read_once_whatever_the_passes_of_fit(digits):
     batches = np.array_split(digits, 10)
-    again = OnlinePCA(5, n_epochs=3, random_state=0).fit_stream(batches)
-    assert again.n_samples_seen_ == len(digits)
-    assert again.n_iter_ == 3
-    exact = PCA(5).fit(digits)
-    np.testing.assert_allclose(again.singular_values_, exact.singular_values_, rtol=0.02)
-    with pytest.raises(ValueError, match="n_epochs=3 needs batches that can be read again"):
-        OnlinePCA(5, n_epochs=3).fit_stream(iter(batches))
+    streams = [OnlinePCA(5, n_epochs=n, random_state=0).fit_stream(iter(batches)) for n in (None, 3)]
+    assert [stream.n_iter_ for stream in streams] == [1, 1]
+    assert [stream.n_samples_seen_ for stream in streams] == [len(digits)] * 2
+    np.testing.assert_array_equal(streams[0].components_, streams[1].components_)
 
 
 def test_constant_and_rank_deficient_data_have_components_of_no_variance():
@@ -133,7 +163,9 @@ def test_constant_and_rank_deficient_data_have_components_of_no_variance():
     np.testing.assert_allclose(fitted.transform(constant), 0)
     generator = np.random.default_rng(0)
     flat = generator.standard_normal((300, 2)) @ generator.standard_normal((2, 8))
-    fitted = OnlinePCA(4, n_epochs=40, random_state=0).fit(flat)
+    passes = OnlinePCA(4, n_epochs=40, random_state=0).fit(flat)
+    np.testing.assert_allclose(passes.explained_variance_[:2], PCA(2).fit(flat).explained_variance_, rtol=1e-6)
+    fitted = OnlinePCA(4, random_state=0).fit(flat)
     np.testing.assert_allclose(fitted.explained_variance_[:2], PCA(2).fit(flat).explained_variance_, rtol=1e-6)
     np.testing.assert_allclose(fitted.explained_variance_[2:], 0, atol=1e-8)
     assert math.isfinite(fitted.score(flat))
@@ -146,7 +178,7 @@ def test_fewer_samples_than_components_is_an_error(digits):
 
 
 def test_a_pass_that_meets_the_tolerance_still_takes_its_step(digits):
-    one = OnlinePCA(10, random_state=0).fit(digits)
+    one = OnlinePCA(10, n_epochs=1, random_state=0).fit(digits)
     two = OnlinePCA(10, n_epochs=50, tol=1.0, random_state=0).fit(digits)
     assert two.n_iter_ == 2
     assert two.explained_variance_.sum() > one.explained_variance_.sum()

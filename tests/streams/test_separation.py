@@ -1,6 +1,5 @@
-"""Passes over data and streams: both end at the solution of the whole data, which FastICA finds too."""
+"""Newton steps on samples, whole data and streams: all end at the solution that FastICA finds too."""
 
-import itertools
 import math
 
 import numpy as np
@@ -14,175 +13,146 @@ from glideslope.stiefel.points import random_stiefel
 from glideslope.streams import separation
 from glideslope.streams.contrast import CONTRASTS
 from glideslope.streams.moments import Moments
-from glideslope.streams.separation import Separation, settle
+from glideslope.streams.separation import Descent, length_of_step, sample, separate, solve_sample
 from glideslope.streams.source_stream import SourceStream
 from glideslope.streams.unmixing import Unmixing
 from glideslope.streams.whitening import whitening_of
 
 
-def separate(data, *, variance_reduction="saga", tolerance=1e-5, max_passes=200, rates=None, **options):
+def separated(data, *, tolerance=1e-5, max_passes=200):
     rows = Rows(data)
     n = rows.shape[1]
     moments = Moments(n, covariance=True)
     moments.update(rows.take(slice(None)))
-    generator = torch.Generator().manual_seed(0)
     K = whitening_of(moments.covariance(), moments.mean, None, rows.dtype).matrix.to(rows.dtype)
-    X = random_stiefel(n, n, generator=generator, dtype=rows.dtype)
+    X = random_stiefel(n, n, generator=torch.Generator().manual_seed(0), dtype=rows.dtype)
     model = Unmixing(moments.mean.to(rows.dtype), K, X, CONTRASTS["logcosh"])
     seen = []
-    run = Separation(
-        model,
-        rows,
-        variance_reduction,
-        options.get("batch_size"),
-        tolerance,
-        max_passes,
-        generator,
-        lambda *state: seen.append(state),
-    )
-    run._rates.update(rates or {})
-    return run, run.solve(), seen
+    found = separate(model, rows, tolerance=tolerance, max_passes=max_passes, report=lambda *state: seen.append(state))
+    return found, seen
 
 
-@pytest.mark.parametrize("variance_reduction", ["saga", "svrg", None])
-def test_the_solution_is_that_of_fastica(variance_reduction):
-    data, _ = mixture(6, 20_000)
-    run, converged, seen = separate(data, variance_reduction=variance_reduction)
-    assert converged
-    assert seen[-1] == (run.passes, run.angle)
+@pytest.mark.parametrize("kinds", [("laplace",), ("laplace", "uniform")])
+@pytest.mark.parametrize("rows", [3000, 20_000])
+def test_the_solution_is_that_of_fastica(rows, kinds):
+    data, _ = mixture(6, rows, kinds=kinds)
+    found, seen = separated(data)
+    assert found.ending == "converged"
+    assert seen[-1] == (len(seen), found.angle)
     fast = FastICA(whiten="unit-variance", tol=1e-12, max_iter=1000, random_state=0).fit(data).components_
-    assert amari_distance(run.unmixing.unmixing.T.numpy() @ np.linalg.inv(fast)) < 1e-4
+    assert amari_distance(found.model.unmixing.T.numpy() @ np.linalg.inv(fast)) < 1e-4
 
 
-def test_a_variance_reduced_pass_costs_two_passes_on_many_rows_and_many_on_few():
-    few, _, _ = separate(mixture(10, 10_000)[0], max_passes=1)
-    many, _, _ = separate(mixture(10, 300_000)[0], max_passes=1)
-    assert few._costs["reduced"] > 20
-    assert 2 < many._costs["reduced"] < 3
+def test_samples_save_passes_over_all_rows(monkeypatch):
+    data, _ = mixture(6, 40_000)
+    found, _ = separated(data, tolerance=1e-3)
+    assert found.steps <= 2
+    monkeypatch.setattr(separation, "LARGEST_SAMPLE", 0)
+    assert separated(data, tolerance=1e-3)[0].steps > 4
 
 
-@pytest.mark.parametrize(("rows", "patience"), [(10_000, 13), (300_000, 1)])
-def test_newton_steps_that_get_nowhere_are_left_when_they_have_cost_as_much_as_a_change(rows, patience, monkeypatch):
-    """Angles that go up and down for ever: falls alone are no reason to go on."""
-    run, _, _ = separate(mixture(10, rows)[0], max_passes=1)
-    run.max_passes, run.passes = 100, 0
-    angles = itertools.cycle([0.1, 0.143])
-    monkeypatch.setattr(run.unmixing, "angle", lambda _: next(angles))
-    monkeypatch.setattr(run, "_start_from_few_rows", lambda: math.inf)
-    newton = []
-    monkeypatch.setattr(run.unmixing, "step", lambda *_: newton.append(1))
-
-    class Changed(Exception):
-        pass
-
-    def change(_):
-        raise Changed
-
-    monkeypatch.setattr(run, "_reduced_pass", change)
-    with pytest.raises(Changed):
-        run.solve()
-    assert len(newton) == patience
-
-
-@pytest.mark.parametrize("variance_reduction", ["saga", "svrg"])
-def test_variance_reduced_passes_alone_reach_the_same_solution(variance_reduction):
-    data, _ = mixture(5, 20_000)
-    exact, _, _ = separate(data, variance_reduction=None)
-    rates = {"newton": math.inf}
-    run, converged, _ = separate(
-        data, variance_reduction=variance_reduction, rates=rates, tolerance=1e-4, batch_size=200
-    )
-    assert converged
-    difference = run.unmixing.unmixing.T.numpy() @ np.linalg.inv(exact.unmixing.unmixing.T.numpy())
-    assert amari_distance(difference) < 1e-3
-
-
-@pytest.mark.parametrize("variance_reduction", ["saga", "svrg"])
-def test_the_mean_of_the_estimates_over_slots_is_the_gradient(variance_reduction, monkeypatch):
-    """One pass with X held still, all slots once: estimates at the anchor are exact, whatever the slot."""
-    data, _ = mixture(4, 1000)
-    run, _, _ = separate(data, tolerance=1e-2)
-    cross = run.unmixing.statistics(run.blocks()).cross
-    exact = run.unmixing.turn(cross)
-    turns = []
-    monkeypatch.setattr(run.unmixing, "step", lambda turn, weight: turns.append(turn))
-    run.variance_reduction = variance_reduction
-    run._reduced_pass(cross)
-    assert len(turns) == run._slots()
-    for turn in turns:
-        torch.testing.assert_close(turn, exact)
-
-
-def test_slots_share_out_all_rows_in_memory_and_in_a_file(tmp_path):
-    data = np.arange(40.0).reshape(20, 2)
+def test_samples_are_spread_over_all_rows_in_memory_and_in_a_file(tmp_path):
+    data = np.arange(4000.0).reshape(2000, 2)
     np.save(tmp_path / "rows.npy", data)
     for given in (data, np.load(tmp_path / "rows.npy", mmap_mode="r")):
-        run, *_ = separate(mixture(2, 500)[0])
-        run.rows = Rows(given)
-        found = torch.cat([run._slot(slot, 3) for slot in range(3)])
-        assert sorted(found[:, 0].tolist()) == data[:, 0].tolist()
-
-
-def test_beyond_the_largest_memory_saga_becomes_svrg(monkeypatch):
-    data, _ = mixture(4, 2000)
-    run, *_ = separate(data)
-    assert run._memory_fits()
-    monkeypatch.setattr(separation, "LARGEST_MEMORY", 2000 * 4 * 8 - 1)
-    assert not run._memory_fits()
+        found = sample(Rows(given), 128)
+        assert 128 <= len(found) <= 140
+        assert len(set(found[:, 0].tolist())) == len(found)
+        np.testing.assert_allclose(np.quantile(found[:, 0], [0, 0.5, 1]), [0, 2000, 4000], atol=80)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_it_stops_when_rounding_keeps_the_angle_from_falling(dtype):
-    run, converged, seen = separate(mixture(4, 3000)[0].astype(dtype), tolerance=1e-30)
-    assert not converged
-    assert run.at_rounding
+    found, seen = separated(mixture(4, 3000)[0].astype(dtype), tolerance=1e-30)
+    assert found.ending == "rounding"
     angles = [angle for _, angle in seen]
     assert angles[-1] >= angles[-2]
     assert angles[-1] < 100 * np.finfo(dtype).eps
 
 
+def white(data):
+    Z = torch.from_numpy(data.T - data.mean(0)[:, None])
+    return torch.linalg.cholesky(torch.cov(Z, correction=0)).inverse() @ Z
+
+
+def model_from(X):
+    return Unmixing(X.new_zeros(len(X)), torch.eye(len(X), dtype=torch.float64), X, CONTRASTS["logcosh"])
+
+
 def test_newton_steps_on_some_rows_are_those_on_rows_that_are_white_by_themselves():
     """With signs that differ, the noise of the covariance of few rows would not cancel in a turn."""
-    data, _ = mixture(6, 2000, kinds=("laplace", "uniform"))
-    Z = torch.from_numpy(data.T - data.mean(0)[:, None])
-    noisy = torch.linalg.cholesky(torch.cov(Z, correction=0)).inverse() @ Z
+    noisy = white(mixture(6, 2000, kinds=("laplace", "uniform"))[0])
     for columns in (noisy, torch.linspace(0.9, 1.1, 6, dtype=torch.float64).unsqueeze(1) * noisy):
-        X = random_stiefel(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        model = Unmixing(X.new_zeros(6), torch.eye(6, dtype=torch.float64), X, CONTRASTS["logcosh"])
-        settle(model, columns, 1e-9)
+        model = model_from(random_stiefel(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+        solve_sample(model, columns, 1e-9, from_anywhere=True)
         Y = model.X.T @ noisy
         found = model.turn(Y @ torch.tanh(Y).T / 2000)
         assert model.angle(found) < 1e-8
 
 
-def test_newton_steps_on_some_rows_do_not_end_at_a_saddle():
+def saddle():
+    """White columns of two independent sources, and the rotation in which both are mixed half and half."""
     Z = torch.distributions.Laplace(0.0, 1.0).icdf((torch.arange(60, dtype=torch.float64) + 0.5) / 60)
     Z = torch.cartesian_prod(Z, Z).T / Z.square().mean().sqrt()
-    halves = torch.tensor([[1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64) / math.sqrt(2)
-    model = Unmixing(Z.new_zeros(2), torch.eye(2, dtype=torch.float64), halves, CONTRASTS["logcosh"])
-    settle(model, Z, 1e-6)
+    return Z, torch.tensor([[1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64) / math.sqrt(2)
+
+
+def test_newton_steps_on_some_rows_do_not_end_at_a_saddle():
+    Z, halves = saddle()
+    model = model_from(halves)
+    solve_sample(model, Z, 1e-6, from_anywhere=True)
     torch.testing.assert_close(model.X.abs().sort(0).values, torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double())
 
 
-def test_it_stops_after_the_passes_allowed_and_says_that_it_did_not_converge():
-    data = np.random.default_rng(0).standard_normal((2000, 6))  # Gaussian: there is nothing to find
-    run, converged, _ = separate(data, tolerance=1e-9, max_passes=7)
-    assert not converged
-    assert run.passes <= 8
+def test_from_a_solution_a_look_at_saddles_is_saved_unless_sources_look_gaussian(monkeypatch):
+    looks = []
+    monkeypatch.setattr(Unmixing, "leave_saddle", lambda *_: looks.append(1) and False)
+    for kind, expected in (("laplace", 0), ("gaussian", 1)):
+        generator = np.random.default_rng(0)
+        Z = white(generator.laplace(size=(2000, 3)) if kind == "laplace" else generator.standard_normal((2000, 3)))
+        model = model_from(torch.eye(3, dtype=torch.float64))
+        Descent(model, lambda model=model, Z=Z: [model.X.T @ Z], 1.0, 40, from_anywhere=False).run()
+        assert len(looks) == expected
+        looks.clear()
+
+
+def test_it_stops_after_the_passes_allowed_and_says_so():
+    data, _ = mixture(6, 2000)
+    found, _ = separated(data, tolerance=1e-9, max_passes=3)
+    assert (found.ending, found.steps) == ("limit", 3)
+
+
+def test_steps_are_as_long_as_the_last_two_turns_say():
+    turn = torch.tensor([[0.0, 0.1], [-0.1, 0.0]])
+    assert length_of_step(turn, turn * 0, 1.0) == pytest.approx(1.0)
+    assert length_of_step(turn, turn * 0.5, 1.0) == pytest.approx(2.0)
+    assert length_of_step(turn, turn * -0.5, 1.0) == pytest.approx(1 / 1.5)
+    assert length_of_step(turn, turn * 0.99, 1.0) == separation.LONGEST
+    assert length_of_step(turn, turn * -9, 1.0) == separation.SHORTEST
+    assert length_of_step(turn, turn * 2, 3.0) == 1.0
+
+
+def test_sources_that_depend_on_each_other_are_found_in_few_steps():
+    """Sources with a common scale, as in recordings: full Newton steps would go back and forth for ever."""
+    generator = np.random.default_rng(0)
+    data = generator.laplace(size=(5000, 8)) * generator.gamma(0.3, size=(5000, 1))
+    found, _ = separated(data @ generator.standard_normal((8, 8)), tolerance=1e-4)
+    assert found.ending == "converged"
+    assert found.steps < 25
 
 
 @pytest.mark.parametrize("size", [1, 37, 5000])
 def test_one_pass_over_a_stream_is_as_close_to_the_sources_as_the_whole_data(size):
     N = 3000 if size == 1 else 30_000
     data, mixing = mixture(4, N, seed=1)
-    run, *_ = separate(data)
+    found, _ = separated(data)
     stream = SourceStream(
         4, None, contrast=CONTRASTS["logcosh"], generator=torch.Generator().manual_seed(0), dtype=torch.float64
     )
     for batch in torch.from_numpy(data).split(size):
         stream.update(batch)
     stream.finish()
-    whole = amari_distance(run.unmixing.unmixing.T.numpy() @ mixing)
+    whole = amari_distance(found.model.unmixing.T.numpy() @ mixing)
     assert amari_distance(stream.model.unmixing.T.numpy() @ mixing) < 1.25 * whole
 
 
@@ -201,30 +171,3 @@ def test_a_new_whitening_keeps_the_sources_of_a_stream():
     covariance = stream.moments.covariance()
     K = stream.model.whitening
     torch.testing.assert_close(K.T @ covariance @ K, torch.eye(3, dtype=torch.float64))
-
-
-def test_estimates_away_from_the_anchor_have_the_exact_gradient_as_their_mean(monkeypatch):
-    data, _ = mixture(4, 1000)
-    run, _, _ = separate(data, variance_reduction="svrg", tolerance=1e-2, batch_size=100)
-    cross, model, turns = run.unmixing.statistics(run.blocks()).cross, run.unmixing, []
-    elsewhere = random_stiefel(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-    def move_once(turn, weight):
-        turns.append(turn)
-        model.X = elsewhere
-
-    monkeypatch.setattr(model, "step", move_once)
-    monkeypatch.setattr(torch, "randperm", lambda n, generator=None: torch.tensor([0, *range(n)]))
-    run._reduced_pass(cross)
-    exact = model.turn(model.statistics(run.blocks()).cross)
-    torch.testing.assert_close(torch.stack(turns[1:]).mean(0), exact)
-
-
-@pytest.mark.parametrize("variance_reduction", ["saga", "svrg"])
-def test_saga_draws_slots_with_replacement_and_svrg_each_once(variance_reduction, monkeypatch):
-    data, _ = mixture(3, 4000)
-    run, _, _ = separate(data, variance_reduction=variance_reduction, tolerance=1e-2)
-    drawn, slot = [], run._slot
-    monkeypatch.setattr(run, "_slot", lambda number, slots: drawn.append(number) or slot(number, slots))
-    run._reduced_pass(run.unmixing.statistics(run.blocks()).cross)
-    assert (len(set(drawn)) == len(drawn)) == (variance_reduction == "svrg")

@@ -18,10 +18,10 @@ from glideslope.streams.whitening import numerical_rank, whitening_of
 def test_scores_are_the_derivative_of_the_value_and_slopes_that_of_the_scores(name):
     contrast = CONTRASTS[name]
     Y = torch.linspace(-3, 3, 24, dtype=torch.float64).reshape(8, 3).requires_grad_()
-    (first,) = torch.autograd.grad(contrast.value(Y).sum(), Y)
-    scores, slopes = contrast.scores(Y)
-    (second,) = torch.autograd.grad(scores.sum(), Y)
-    torch.testing.assert_close(scores, first)
+    (first,) = torch.autograd.grad(contrast.value(Y).sum(), Y, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), Y)
+    scores, slopes = contrast.scores(Y.detach())
+    torch.testing.assert_close(scores, first.detach())
     torch.testing.assert_close(contrast.slopes(Y), second)
     torch.testing.assert_close(slopes, second.sum(1))
 
@@ -70,7 +70,7 @@ def test_the_turn_is_a_newton_step_at_independent_sources(kinds, contrast):
         return (CONTRASTS[contrast].value(Y).mean(0) * signs).sum()
 
     model = model_of(torch.eye(2, dtype=torch.float64), contrast)
-    statistics = model.statistics([rows])
+    statistics = model.statistics([rows.T])
     model.adapt(statistics)
     zero = torch.zeros((), dtype=torch.float64)
     curvature = torch.autograd.functional.hessian(lambda angle: f(angle, model.signs), zero)
@@ -83,7 +83,7 @@ def test_the_turn_is_a_newton_step_at_independent_sources(kinds, contrast):
     assert float(slope / curvature) == pytest.approx(small, rel=1e-3)
     rotated = model_of(torch.tensor([[1, small], [-small, 1]], dtype=torch.float64), contrast)
     rotated.adapt(statistics)
-    turn = rotated.turn(rotated.statistics([rows]).cross)
+    turn = rotated.turn(rotated.statistics([rotated.sources(rows)]).cross)
     assert float(turn[0, 1]) == pytest.approx(small, rel=1e-2)
 
 
@@ -91,7 +91,7 @@ def test_turns_are_skew_and_steps_keep_the_rotation_orthogonal():
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(300, 5, generator=generator).pow(3)
     model = model_of(torch.eye(5))
-    statistics = model.statistics(rows.split(100))
+    statistics = model.statistics(rows.T.split(100, 1))
     model.adapt(statistics)
     turn = model.turn(statistics.cross)
     torch.testing.assert_close(turn, -turn.T)
@@ -100,7 +100,7 @@ def test_turns_are_skew_and_steps_keep_the_rotation_orthogonal():
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e4])
-def test_statistics_are_the_means_of_their_definition_whitened_before_or_not(shift):
+def test_statistics_are_the_means_of_their_definition(shift):
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(500, 6, generator=generator, dtype=torch.float64) + shift
     K = torch.randn(6, 4, generator=generator, dtype=torch.float64)
@@ -109,10 +109,10 @@ def test_statistics_are_the_means_of_their_definition_whitened_before_or_not(shi
     Z = (rows - rows.mean(0)) @ K
     Y = Z @ X
     literal = Y.T @ torch.tanh(Y) / 500, (1 - torch.tanh(Y).square()).mean(0)
-    for found in (model.statistics(rows.split(200)), model.white_statistics(Z.T.split(200, 1))):
-        torch.testing.assert_close(found.cross, literal[0])
-        torch.testing.assert_close(found.slope, literal[1])
-        assert found.n_rows == 500
+    found = model.statistics(model.sources(part) for part in rows.split(200))
+    torch.testing.assert_close(found.cross, literal[0])
+    torch.testing.assert_close(found.slope, literal[1])
+    assert found.n_rows == 500
 
 
 def adapted(curvature, n_rows):
@@ -130,15 +130,15 @@ def test_the_sign_of_a_source_is_that_of_its_curvature_however_small():
     assert model.signs.tolist() == [1, 1, -1]
 
 
-def test_curvatures_within_the_deviation_of_sampling_count_as_that_and_within_three_as_gaussian():
+def test_curvatures_within_three_deviations_of_sampling_count_as_that_and_as_gaussian():
     deviation = CONTRASTS["logcosh"].deviation / 10
     model = adapted([0.5, 0.01 * deviation, -2.9 * deviation, -3.1 * deviation], 100)
-    assert model.nearly_gaussian() == 2
+    assert model.nearly_gaussian().tolist() == [False, True, True, False]
     cross = torch.triu(torch.ones(4, 4, dtype=torch.float64), 1)
-    h = torch.tensor([0.5, deviation, 2.9 * deviation, 3.1 * deviation], dtype=torch.float64)
+    h = torch.tensor([0.5, 3 * deviation, 3 * deviation, 3.1 * deviation], dtype=torch.float64)
     weighted = cross * torch.tensor([1, 1, -1, -1])
     torch.testing.assert_close(model.turn(cross), (weighted - weighted.T) / (h + h.unsqueeze(1)))
-    assert adapted([0.5, 0.1 * deviation], 10**6).nearly_gaussian() == 0
+    assert not adapted([0.5, 0.1 * deviation], 10**6).nearly_gaussian().any()
 
 
 @pytest.mark.parametrize("contrast", CONTRASTS)
@@ -148,12 +148,12 @@ def test_a_saddle_where_two_sources_are_mixed_half_and_half_is_left(kind, contra
     halves = torch.eye(3, dtype=torch.float64)
     halves[:2, :2] = torch.tensor([[1.0, 1.0], [-1.0, 1.0]]) / math.sqrt(2)
     model = model_of(halves, contrast)
-    statistics = model.statistics([rows])
+    statistics = model.statistics([model.sources(rows)])
     model.adapt(statistics)
     assert model.angle(model.turn(statistics.cross)) < 1e-10, "the gradient vanishes"
     assert model.leave_saddle([(rows[:3000] @ model.X).T, (rows[3000:] @ model.X).T])
     torch.testing.assert_close(model.X.abs().round(decimals=6).sum(0), torch.ones(3, dtype=torch.float64))
-    model.adapt(model.statistics([rows]))
+    model.adapt(model.statistics([model.sources(rows)]))
     separated = model.X
     assert not model.leave_saddle([(rows @ model.X).T])
     assert model.X is separated
@@ -214,6 +214,8 @@ def test_a_deviation_of_a_rounding_of_the_mean_is_none():
 def test_negentropy_is_larger_for_sources_than_for_their_mixtures():
     rows = independent_rows(("super", "sub"))
     turned = torch.tensor([[1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64) / math.sqrt(2)
-    assert model_of(torch.eye(2, dtype=torch.float64)).negentropy([rows]) > 2 * model_of(turned).negentropy([rows])
+    model = model_of(torch.eye(2, dtype=torch.float64))
+    found = model.negentropy(rows.T.split(300, 1))
+    assert found > 2 * model.negentropy([(rows @ turned).T])
     literal = (np.log(np.cosh(rows.numpy())).mean(0) - CONTRASTS["logcosh"].gaussian) ** 2
-    assert model_of(torch.eye(2, dtype=torch.float64)).negentropy([rows]) == pytest.approx(literal.sum())
+    assert found == pytest.approx(literal.sum())

@@ -149,20 +149,17 @@ add("minimize auto ica", solve, problem=partial(ica, score="logcosh"), **AUTO)
 add("minimize auto function", solve, problem=function, **AUTO)
 add("minimize auto until converged", solve, problem=pca, **{**AUTO, "max_epochs": 200, "tolerance": 1e-3})
 
-# Estimators; Newton steps are slow for almost Gaussian sources, so those take variance-reduced passes
+# Estimators
 PCA = {"estimator": "OnlinePCA", "n_components": 3, "samples": lambda inputs: inputs.spread(1200, 40)}
 PCA |= {"names": ("components_", "explained_variance_", "mean_")}
 ICA = {"estimator": "OnlineICA", "samples": lambda inputs: inputs.mixed(1200, 4), "tol": 1e-5}
-SLOW = {**ICA, "samples": lambda inputs: inputs.mixed(1200, 4, 0.05), "batch_size": 300, "max_iter": 30}
 add("OnlinePCA fit", components, F64, F32, batch_size=100, **PCA)
-add("OnlinePCA fit batch by batch", components, batch_size=100, n_epochs=3, variance_reduction=None, **PCA)
+add("OnlinePCA fit of one pass", components, batch_size=100, n_epochs=1, **PCA)
 add("OnlinePCA fit with further passes", components, batch_size=100, n_epochs=6, tol=1e-5, **PCA)
 add("OnlinePCA partial_fit", components, F64, F32, batches=12, **PCA)
-add("OnlinePCA partial_fit forgetting", components, batches=40, step_size=0.1, **PCA)
+add("OnlinePCA partial_fit forgetting", components, batches=40, forgetting=0.1, **PCA)
 for fun in ("logcosh", "exp", "cube"):
-    add(f"OnlineICA fit {fun}", components, fun=fun, variance_reduction=None, **ICA)
-for reduction in ("saga", "svrg"):
-    add(f"OnlineICA fit {reduction}", components, variance_reduction=reduction, **SLOW)
+    add(f"OnlineICA fit {fun}", components, fun=fun, **ICA)
 add("OnlineICA fit", components, F32, n_components=3, **{**ICA, "tol": 1e-3})
 add("OnlineICA partial_fit", components, F64, F32, batches=12, **ICA)
-add("OnlineICA partial_fit forgetting", components, batches=12, step_size=0.2, **ICA)
+add("OnlineICA partial_fit forgetting", components, batches=12, forgetting=0.2, **ICA)

@@ -1,8 +1,9 @@
-"""What estimators are given: arrays, data frames, torch tensors, memory maps and iterables of batches, as rows."""
+"""What estimators are given: parameters, and samples as arrays, data frames, tensors, memory maps or batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ def compute_type(estimator: Any) -> torch.dtype | None:
 
 
 def compute_device(estimator: Any) -> torch.device:
-    """The device that `device=` asks for; the CPU unless said."""
+    """The device that `device=` asks for; the CPU by default."""
     return torch.device("cpu" if estimator.device is None else estimator.device)
 
 
@@ -144,17 +145,11 @@ def first_of(batch: Any) -> Any:
     return batch[0] if isinstance(batch, (tuple, list)) and len(batch) and hasattr(batch[0], "shape") else batch
 
 
-def numbered(batches: Iterable[Any], passes: int) -> Iterator[tuple[int, Any]]:
-    """Batches with their number, from as many passes as asked for."""
+def numbered(batches: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Batches with their number."""
     if hasattr(batches, "shape"):
         raise ValueError("batches must be an iterable of arrays, one sample per row each; for one array use fit")
-    if passes > 1 and iter(batches) is batches:
-        raise ValueError(
-            f"n_epochs={passes} needs batches that can be read again, such as a list or a DataLoader; got an iterator. "
-            "Give one of those, or n_epochs=1"
-        )
-    for _ in range(passes):
-        yield from ((number, first_of(batch)) for number, batch in enumerate(batches))
+    return ((number, first_of(batch)) for number, batch in enumerate(batches))
 
 
 def generator_of(random_state: Any, ranks: ColumnRanks | None = None) -> torch.Generator:
@@ -166,3 +161,39 @@ def generator_of(random_state: Any, ranks: ColumnRanks | None = None) -> torch.G
 def as_array(tensor: Tensor, dtype: torch.dtype) -> np.ndarray:
     """A tensor as an array of its own memory, of the estimator's type."""
     return np.array(tensor.detach().to(dtype).cpu().numpy())
+
+
+def check_whole(name: str, value: Any, *, most: int | None = None, limit: str = "", optional: bool = False) -> None:
+    """A whole number from 1 to `most`; None too where it is optional.
+
+    Args:
+        name: Of the parameter.
+        value: What was given.
+        most: The largest allowed.
+        limit: What that is, in words.
+        optional: Whether None is allowed.
+    """
+    if value is None and optional:
+        return
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if most is None and (not whole or value < 1):
+        raise ValueError(f"{name} must be a whole number >= 1; got {value!r}")
+    if most is not None and (not whole or not 1 <= value <= most):
+        raise ValueError(f"{name} must be a whole number from 1 to {limit} = {most}; got {value!r}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number, and no bool."""
+    return not isinstance(value, bool) and isinstance(value, Real)
+
+
+def check_share(name: str, value: Any) -> None:
+    """None, or a number in (0, 1]."""
+    if value is not None and (not is_number(value) or not 0 < value <= 1):
+        raise ValueError(f"{name} must be None or a number in (0, 1]; got {value!r}")
+
+
+def check_tolerance(name: str, value: Any) -> None:
+    """A number above zero."""
+    if not is_number(value) or not value > 0:
+        raise ValueError(f"{name} must be a number > 0; got {value!r}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,25 +17,27 @@ from torch import Tensor
 from glideslope.estimators.inputs import (
     as_array,
     batches_of,
+    check_share,
+    check_tolerance,
+    check_whole,
     compute_device,
     generator_of,
     new_samples,
     training_rows,
 )
-from glideslope.estimators.parameters import check_share, check_tolerance, check_whole
-from glideslope.estimators.progress import Progress
-from glideslope.estimators.streaming import StreamEstimator
-from glideslope.estimators.threads import few_threads
+from glideslope.estimators.streaming import Progress, StreamEstimator
 from glideslope.formulas.arguments import check_option
 from glideslope.solve.rows import Rows
 from glideslope.stiefel.points import project, random_stiefel
 from glideslope.streams.contrast import CONTRASTS
 from glideslope.streams.moments import PIECE_NUMBERS, Moments
-from glideslope.streams.separation import Separation
+from glideslope.streams.separation import Descent, separate
 from glideslope.streams.source_stream import SourceStream
 from glideslope.streams.unmixing import Unmixing
 from glideslope.streams.whitening import whitening_of
 
+# Data of at most this many numbers are computed on by one thread: waking others takes longer than they save.
+SMALL_NUMBERS = 2**20
 WHITENINGS = ("unit-variance", "arbitrary-variance", False)
 
 
@@ -50,12 +53,10 @@ class OnlineICA(StreamEstimator):
         whiten: "unit-variance", "arbitrary-variance" (sources of variance 1/samples), or False for data that are
             white and centred already.
         fun: "logcosh", "exp" or "cube": how distance from a Gaussian is measured.
-        batch_size: Samples of one variance-reduced step; None means a 64th of all.
-        variance_reduction: "saga", "svrg", which needs no memory, or None for one step per pass.
         tol: Stop when the root mean square angle that a Newton step would turn by is below it, in radians.
         max_iter: Passes over the data at most, besides the one for whitening.
-        step_size: In a stream, "auto" weighs every sample alike; a number in (0, 1] is the share of the past that a
-            batch replaces, for mixtures that change over time.
+        forgetting: In a stream, the share of the past that a batch replaces, in (0, 1], for mixtures that change over
+            time; None weighs every sample alike.
         n_restarts: Random starts; the least Gaussian result is kept.
         w_init: First rotation, shape (n_components, n_components); random unless given.
         device: Where to compute, such as "cuda".
@@ -80,11 +81,9 @@ class OnlineICA(StreamEstimator):
         *,
         whiten: str | bool = "unit-variance",
         fun: str = "logcosh",
-        batch_size: int | None = None,
-        variance_reduction: str | None = "saga",
         tol: float = 1e-3,
         max_iter: int = 200,
-        step_size: str | float = "auto",
+        forgetting: float | None = None,
         n_restarts: int = 1,
         w_init: Any = None,
         device: Any = None,
@@ -95,11 +94,9 @@ class OnlineICA(StreamEstimator):
         self.n_components = n_components
         self.whiten = whiten
         self.fun = fun
-        self.batch_size = batch_size
-        self.variance_reduction = variance_reduction
         self.tol = tol
         self.max_iter = max_iter
-        self.step_size = step_size
+        self.forgetting = forgetting
         self.n_restarts = n_restarts
         self.w_init = w_init
         self.device = device
@@ -125,30 +122,26 @@ class OnlineICA(StreamEstimator):
         progress = Progress(type(self).__name__, self.verbose)
         moments = self._moments(rows, progress)
         mean, K, unwhitening = self._whitening(moments, rows.dtype)
-        best: tuple[float, Separation, bool] | None = None
+        best: tuple[float, Descent] | None = None
         for _ in range(self.n_restarts):
             model = Unmixing(mean, K, self._start(K.shape[1], generator, rows.dtype), CONTRASTS[self.fun])
-            found = Separation(
+            found = separate(
                 model,
                 rows,
-                self.variance_reduction,
-                self.batch_size,
-                float(self.tol),
-                int(self.max_iter),
-                generator,
-                lambda passes, angle: progress.say(f"pass {passes}, angle {angle:.1e}"),
+                tolerance=float(self.tol),
+                max_passes=int(self.max_iter),
+                report=lambda passes, angle: progress.say(f"pass {passes}, angle {angle:.1e}"),
             )
-            converged = found.solve()
-            score = model.negentropy(found.blocks()) if self.n_restarts > 1 else 0.0
+            score = model.negentropy(found.sources()) if self.n_restarts > 1 else 0.0
             if best is None or score > best[0]:
-                best = (score, found, converged)
+                best = (score, found)
         assert best is not None
-        _, found, converged = best
-        self.n_samples_seen_, self.n_iter_ = len(rows), found.passes
-        self._stream.go_on_from(moments, found.unmixing, unwhitening)
+        found = best[1]
+        self.n_samples_seen_, self.n_iter_ = len(rows), found.steps
+        self._stream.go_on_from(moments, found.model, unwhitening)
         self._set_attributes()
-        progress.end(f"{found.passes} passes, angle {found.angle:.1e}")
-        self._warn([] if converged else [self._left(found)], stacklevel=4)
+        progress.end(f"{found.steps} passes, angle {found.angle:.1e}")
+        self._warn(self._left(found), stacklevel=4)
 
     def fit_stream(self, batches: Iterable[Any]) -> OnlineICA:
         """Learn from an iterable of batches, such as a generator or a DataLoader, forgetting what was learnt before.
@@ -160,28 +153,31 @@ class OnlineICA(StreamEstimator):
         self._warn([], stacklevel=3)
         return self
 
-    def _left(self, found: Separation) -> str:
-        """Why a fit ended above `tol`."""
-        if found.at_rounding:
-            name = str(found.rows.dtype).removeprefix("torch.")
+    def _left(self, found: Descent) -> list[str]:
+        """Why a fit ended above `tol`, unless that is because sources look Gaussian."""
+        if found.ending == "rounding":
+            name = str(found.model.X.dtype).removeprefix("torch.")
             wider = ", or give dtype='float64'" if name == "float32" else ""
-            return (
-                f"after {found.passes} passes the angle stays at {found.angle:.1e}, the rounding of {name}, which is "
+            return [
+                f"after {found.steps} passes the angle stays at {found.angle:.1e}, the rounding of {name}, which is "
                 f"above tol={self.tol:g}. Raise tol{wider}"
-            )
-        return (
-            f"the angle left after {found.passes} passes is {found.angle:.1e}, above tol={self.tol:g}. "
-            "Raise max_iter or tol; fewer n_components help where some sources are nearly Gaussian"
-        )
+            ]
+        if found.ending == "limit":
+            return [
+                f"the angle left after {found.steps} passes is {found.angle:.1e}, above tol={self.tol:g}. "
+                "Raise max_iter or tol; fewer n_components help where some sources are nearly Gaussian"
+            ]
+        return []
 
     def _warn(self, reasons: list[str], *, stacklevel: int) -> None:
         """Say why the result is not what was asked for, and which sources cannot be found at all."""
         model = self._stream.model
-        alike = model.nearly_gaussian()
-        if alike > 1:
+        alike = model.like_noise().nonzero().flatten().tolist()
+        if len(alike) > 1:
             reasons.append(
-                f"{alike} of {len(model.X)} sources are within three deviations of Gaussian, and this many samples "
-                "cannot separate such sources from each other. Give more samples, or fewer n_components"
+                f"components {', '.join(map(str, alike))} of 0 to {len(model.X) - 1} are no less Gaussian than noise "
+                "of this many samples, which cannot separate such sources from each other. "
+                "Give more samples, or fewer n_components"
             )
         if reasons:
             warnings.warn(f"OnlineICA: {'. '.join(reasons)}", ConvergenceWarning, stacklevel=stacklevel)
@@ -196,7 +192,7 @@ class OnlineICA(StreamEstimator):
             p,
             contrast=CONTRASTS[self.fun],
             whiten=bool(self.whiten),
-            weight=None if self.step_size == "auto" else float(self.step_size),
+            weight=None if self.forgetting is None else float(self.forgetting),
             start=None if self.w_init is None else self._start(p or n, generator, rows.dtype),
             generator=generator,
             dtype=rows.dtype,
@@ -213,7 +209,7 @@ class OnlineICA(StreamEstimator):
     def _moments(self, rows: Rows, progress: Progress) -> Moments:
         """Mean and covariance by one pass over the data, which also looks for NaN and infinity."""
         moments = Moments(rows.shape[1], covariance=True, device=compute_device(self))
-        for batch in batches_of(rows, max(1, 4 * PIECE_NUMBERS // rows.shape[1]), self, None):
+        for batch in batches_of(rows, max(1, PIECE_NUMBERS // rows.shape[1]), self, None):
             moments.update(batch)
             progress.say(f"whitening, {moments.count:.0f} of {len(rows)} samples")
         return moments
@@ -278,11 +274,23 @@ class OnlineICA(StreamEstimator):
 
     def _check_parameters(self, n_features: int) -> None:
         check_whole("n_components", self.n_components, most=n_features, limit="n_features", optional=True)
-        check_whole("batch_size", self.batch_size, optional=True)
         check_whole("max_iter", self.max_iter)
         check_whole("n_restarts", self.n_restarts)
         check_tolerance("tol", self.tol)
-        check_share("step_size", self.step_size)
+        check_share("forgetting", self.forgetting)
         check_option("whiten", self.whiten, WHITENINGS)
         check_option("fun", self.fun, tuple(CONTRASTS))
-        check_option("variance_reduction", self.variance_reduction, ("saga", "svrg", None))
+
+
+@contextmanager
+def few_threads(n_numbers: int) -> Iterator[None]:
+    """Compute with one thread inside the block if there are few numbers, and as before after it."""
+    before = torch.get_num_threads()
+    if n_numbers > SMALL_NUMBERS or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,7 +1,8 @@
-"""Principal components from batches: the first pass follows the stream, further passes use the whole gradient."""
+"""Principal components: of a stream by a step for each batch, of whole data by an exact decomposition or passes."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -14,44 +15,48 @@ from torch import Tensor
 from glideslope.estimators.inputs import (
     as_array,
     batches_of,
+    check_share,
+    check_tolerance,
+    check_whole,
     compute_device,
     generator_of,
     new_samples,
     training_rows,
 )
-from glideslope.estimators.likelihood import log_likelihood
-from glideslope.estimators.parameters import check_share, check_tolerance, check_whole
-from glideslope.estimators.progress import Progress
-from glideslope.estimators.streaming import StreamEstimator
-from glideslope.formulas.arguments import check_option
+from glideslope.estimators.streaming import Progress, StreamEstimator
 from glideslope.ranks.dtensors import is_sharded, local_part
 from glideslope.solve.rows import Rows
+from glideslope.streams.moments import PIECE_NUMBERS, Moments
 from glideslope.streams.refinement import Refinement
 from glideslope.streams.subspace import Subspace
 
+# Samples of a batch by default: smaller ones take longer, larger ones find less in the same pass.
 SMALLEST_BATCH = 256
+# Up to this many features the covariance is decomposed: its eigenvectors take less time than a few passes.
+NARROW = 512
+# Passes by default, at most: about the time of the randomized solver of scikit-learn, and closer on every spectrum.
+MOST_PASSES = 6
 
 
 class OnlinePCA(StreamEstimator):
     """Principal components of data that come in batches, do not fit in memory, or are too wide for a covariance.
 
-    Every batch turns the components a little, by matrix products alone. Batches may have any size, also below
-    `n_components`, and their running mean is taken into account exactly. For data that fit in memory, a few passes of
-    the whole gradient (`n_epochs`) bring the components to those of an exact decomposition.
+    `fit` has all data and finds the components of an exact decomposition: from the covariance for up to 512 features,
+    otherwise by passes over the data, until what is missing is below `tol`. `partial_fit` and `fit_stream` see every
+    sample once: each batch, of any size, turns the components a little, and the result is an estimate.
 
     For more features than one machine holds, give DTensors whose columns are on many ranks, `Shard(1)`, on all of them:
     `components_` and `mean_` are then DTensors spread alike, and so are the samples that `inverse_transform` gives.
 
     Args:
         n_components: How many components; None means as many as samples or features, whichever are fewer.
-        batch_size: Samples per batch in `fit`; None means 256, or twice `n_components`.
-        step_size: "auto" weighs every sample alike. A number in (0, 1] is the share of the past that a batch
-            replaces, for data that change over time.
-        n_epochs: Passes over the data. The first learns batch by batch.
+        batch_size: Samples per batch in the first pass of `fit`; None means 256, or twice `n_components`.
+        forgetting: In a stream, the share of the past that a batch replaces, in (0, 1], for data that change over time;
+            None weighs every sample alike.
+        n_epochs: Passes of `fit` over the data at most; the first learns batch by batch. None means as many as needed,
+            at most six, and one for up to 512 features.
         whiten: Whether `transform` gives components of unit variance.
-        variance_reduction: What the passes after the first do. "auto": one step along the gradient of all data, its
-            length found by itself. None: go on batch by batch.
-        tol: Stop before `n_epochs` when, relative to its variance, what is missing of a component is below it.
+        tol: `fit` stops when, relative to its variance, what is missing of a component is below it.
         device: Where to compute, such as "cuda".
         dtype: "float32" or "float64"; None means the type of the data.
         random_state: Seed of the start and of the order of the samples.
@@ -75,11 +80,10 @@ class OnlinePCA(StreamEstimator):
         n_components: int | None = None,
         *,
         batch_size: int | None = None,
-        step_size: str | float = "auto",
-        n_epochs: int = 1,
+        forgetting: float | None = None,
+        n_epochs: int | None = None,
         whiten: bool = False,
-        variance_reduction: str | None = "auto",
-        tol: float = 0.01,
+        tol: float = 2e-3,
         device: Any = None,
         dtype: Any = None,
         random_state: Any = None,
@@ -87,10 +91,9 @@ class OnlinePCA(StreamEstimator):
     ) -> None:
         self.n_components = n_components
         self.batch_size = batch_size
-        self.step_size = step_size
+        self.forgetting = forgetting
         self.n_epochs = n_epochs
         self.whiten = whiten
-        self.variance_reduction = variance_reduction
         self.tol = tol
         self.device = device
         self.dtype = dtype
@@ -107,28 +110,56 @@ class OnlinePCA(StreamEstimator):
         rows = training_rows(self, X, reset=True, least=2)
         self._begin(rows, whole=True)
         progress = Progress(type(self).__name__, self.verbose)
-        self._first_pass(rows, progress)
         self.n_samples_seen_, self.n_iter_ = len(rows), 1
-        if self.n_epochs > 1 and self._stream.X is not None:
-            self._further_passes(rows, progress)
-        self._measure(rows)
+        with torch.inference_mode():
+            if self.n_epochs is None and rows.shape[1] <= NARROW and rows.ranks is None:
+                self._decompose(rows, progress)
+            else:
+                self._make_passes(rows, progress)
         self._set_attributes()
         progress.end(f"{self.n_iter_} passes, {100 * self.explained_variance_ratio_.sum():.2f} % of the variance")
         return self
+
+    def _decompose(self, rows: Rows, progress: Progress) -> None:
+        """The eigenvectors of the covariance, which is small."""
+        moments = Moments(rows.shape[1], covariance=True, device=compute_device(self))
+        for batch in batches_of(rows, max(1, PIECE_NUMBERS // rows.shape[1]), self, None):
+            moments.update(batch)
+            progress.say(f"{moments.count:.0f} of {len(rows)} samples")
+        self._stream.take_over(moments)
+
+    def _make_passes(self, rows: Rows, progress: Progress) -> None:
+        """A pass batch by batch, then passes of one step each."""
+        stream = self._stream
+        for batch in batches_of(rows, self._batch_size(), self, stream.generator):
+            stream.update(batch)
+            progress.say(f"{stream.moments.count:.0f} of {len(rows)} samples")
+        passes = (MOST_PASSES if self.n_epochs is None else self.n_epochs) - 1
+        if passes and stream.X is not None:
+            report = lambda number: progress.say(f"pass {1 + number}")  # noqa: E731
+            refinement = Refinement(stream, rows, float(self.tol), passes, report)
+            self.n_iter_ = 1 + refinement.run()
+            if refinement.gradient > self.tol:
+                warnings.warn(
+                    f"OnlinePCA: after {self.n_iter_} passes the gradient is {refinement.gradient:.1e} of the "
+                    f"variance, above tol={self.tol:g}. Raise n_epochs for closer components, or tol if these will do",
+                    ConvergenceWarning,
+                    stacklevel=3,
+                )
+        self._measure(rows)
 
     def _begin(self, rows: Rows, *, whole: bool) -> None:
         N, n = rows.shape
         most, limit = (min(N, n), f"min(n_samples={N}, n_features={n})") if whole else (n, "n_features")
         check_whole("n_components", self.n_components, most=most, limit=limit, optional=True)
         check_whole("batch_size", self.batch_size, optional=True)
-        check_whole("n_epochs", self.n_epochs)
-        check_share("step_size", self.step_size)
+        check_whole("n_epochs", self.n_epochs, optional=True)
+        check_share("forgetting", self.forgetting)
         check_tolerance("tol", self.tol)
-        check_option("variance_reduction", self.variance_reduction, ("auto", None))
         self._stream = Subspace(
             n,
             most if self.n_components is None else int(self.n_components),
-            weight=None if self.step_size == "auto" else float(self.step_size),
+            weight=None if self.forgetting is None else float(self.forgetting),
             geometry=rows.geometry,
             generator=generator_of(self.random_state, rows.ranks),
             dtype=rows.dtype,
@@ -136,38 +167,8 @@ class OnlinePCA(StreamEstimator):
         )
         self._ranks = rows.ranks
 
-    def _first_pass(self, rows: Rows, progress: Progress) -> None:
-        for batch in batches_of(rows, self._batch_size(), self, self._stream.generator):
-            self._stream.update(batch)
-            progress.say(f"{self._stream.moments.count:.0f} of {len(rows)} samples")
-
     def _batch_size(self) -> int:
         return self.batch_size or max(SMALLEST_BATCH, 2 * self._stream.n_components)
-
-    def _further_passes(self, rows: Rows, progress: Progress) -> None:
-        """The remaining passes, from where the first one ended."""
-        stream, passes = self._stream, self.n_epochs - 1
-        if self.variance_reduction is None:
-            for _ in range(passes):
-                self._first_pass(rows, progress)
-            stream.moments.forget(len(rows))  # samples count once, however often they were read
-            self.n_iter_ = self.n_epochs
-            return
-        refinement = Refinement(
-            stream,
-            rows,
-            float(self.tol),
-            passes,
-            lambda number: progress.say(f"pass {1 + number}"),
-        )
-        self.n_iter_ = 1 + refinement.run()
-        if refinement.gradient > self.tol:
-            warnings.warn(
-                f"OnlinePCA: after {self.n_epochs} passes the gradient is {refinement.gradient:.1e} of the variance, "
-                f"above tol={self.tol:g}. Raise n_epochs for closer components, or tol if these are enough",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
 
     def _measure(self, rows: Rows) -> None:
         """X^T C X over all rows, and with it exact variances."""
@@ -258,3 +259,22 @@ class OnlinePCA(StreamEstimator):
     def _scale(self, rows: Tensor) -> Tensor:
         scale = torch.from_numpy(self.explained_variance_).to(rows).sqrt()
         return scale.clamp(min=torch.finfo(rows.dtype).eps)
+
+
+def log_likelihood(Y: Tensor, squares: Tensor, variances: Tensor, noise: float, n: int) -> Tensor:
+    """Log density of a Gaussian with covariance V^T (Λ - σ² I) V + σ² I, without forming an n x n matrix.
+
+    Args:
+        Y: Components of samples a less their mean, V (a - μ) with orthonormal rows V; shape (N, p), float64.
+        squares: Their squared lengths ‖a - μ‖², shape (N,).
+        variances: Diagonal of Λ, shape (p,).
+        noise: σ². It and the variances count as at least a rounding of the largest variance.
+        n: Entries of a sample.
+    """
+    p = Y.shape[1]
+    least = float(torch.finfo(torch.float32).eps * variances.max().clamp(min=1e-30))
+    noise, variances = max(noise, least), variances.clamp(min=least)
+    inside = (Y.square() / variances).sum(1)
+    outside = (squares - Y.square().sum(1)).clamp(min=0) / noise
+    log_determinant = float(variances.log().sum()) + (n - p) * math.log(noise)
+    return -(inside + outside + n * math.log(2 * math.pi) + log_determinant) / 2

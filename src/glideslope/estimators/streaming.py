@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -10,8 +12,38 @@ import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from glideslope.estimators.inputs import batches_of, numbered, training_rows
-from glideslope.estimators.progress import Progress
 from glideslope.solve.rows import Rows
+
+
+class Progress:
+    """One line on stderr that says how far a fit is; silent unless verbose.
+
+    Args:
+        name: Of the estimator.
+        verbose: Its parameter.
+    """
+
+    def __init__(self, name: str, verbose: int) -> None:
+        self.name, self.verbose, self._started, self._last = name, verbose, time.perf_counter(), 0.0
+
+    def say(self, text: str) -> None:
+        """Show a state of the fit, at most ten times a second."""
+        now = time.perf_counter()
+        if self.verbose and now - self._last > 0.1:
+            self._last = now
+            self._write(text)
+
+    def end(self, text: str) -> None:
+        """Show the last state and end the line."""
+        if self.verbose:
+            self._write(text)
+            sys.stderr.write("\n")
+
+    def _write(self, text: str) -> None:
+        line = f"{self.name}: {text}, {time.perf_counter() - self._started:.1f} s"
+        sys.stderr.write(f"\r{line:<78}")
+        sys.stderr.flush()
+
 
 Estimator = TypeVar("Estimator", bound="StreamEstimator")
 
@@ -48,12 +80,11 @@ class StreamEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """Learn from an iterable of batches, such as a generator or a DataLoader, forgetting what was learnt before.
 
         Args:
-            batches: Samples, or tuples of samples and labels; read `n_epochs` times where there is such a parameter.
+            batches: Samples, or tuples of samples and labels; read once.
         """
         progress = Progress(type(self).__name__, self.verbose)
         self.__dict__.pop("_stream", None)
-        passes = getattr(self, "n_epochs", 1)
-        for number, batch in numbered(batches, passes):
+        for number, batch in numbered(batches):
             try:
                 self._learn(batch)
             except ValueError as error:
@@ -61,7 +92,6 @@ class StreamEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             progress.say(f"{self.n_samples_seen_} samples")
         if not hasattr(self, "_stream"):
             raise ValueError("batches has no batch: give an iterable of arrays, one sample per row")
-        self.n_samples_seen_, self.n_iter_ = self.n_samples_seen_ // passes, passes
         with torch.inference_mode():
             self._stream.finish()
         self._set_attributes()

@@ -19,7 +19,6 @@ from glideslope.formulas.normal import inverse_square_root
 from glideslope.formulas.orthogonality import distance, frobenius, subtract_identity_
 from glideslope.ranks.dtensors import Groups
 from glideslope.ranks.sums import summed
-from glideslope.stiefel.points import project
 
 Result = TypeVar("Result")
 
@@ -92,8 +91,29 @@ class Whole:
         return take_step(X, G, step_size, rule, out=out, workspace=workspace)
 
     def orthonormal(self, X: Tensor) -> Tensor:
-        """The nearest orthonormal matrix."""
-        return project(X)
+        """This rank's rows of the nearest orthonormal matrix, through p x p matrices in float64.
+
+        Rows are converted in blocks: besides the result there is no second matrix of that size.
+        """
+        X = X.clone()
+        wide = torch.complex128 if X.is_complex() else torch.float64
+        for _ in range(4):  # two are enough for a matrix of full rank
+            gram = X.new_zeros((X.shape[1],) * 2, dtype=wide)
+            for block in torch.split(X, BLOCK_ROWS):
+                gram.addmm_(block.mH.to(wide), block.to(wide))
+            gram = self.total(gram)
+            close = float(frobenius(subtract_identity_(gram.clone()))) < 0.5
+            if close:
+                factor = inverse_square_root(gram)
+            else:  # to be repeated, as squaring the condition loses digits
+                eigenvalues, vectors = torch.linalg.eigh(gram)
+                eigenvalues = eigenvalues.clamp(min=float(eigenvalues[-1]) * torch.finfo(eigenvalues.dtype).eps)
+                factor = (vectors * eigenvalues.rsqrt()) @ vectors.mH
+            for block in torch.split(X, BLOCK_ROWS):
+                block.copy_(block.to(wide) @ factor)
+            if close:
+                break
+        return X
 
     def gaussian(self, n: int, p: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
         """The rows that are here of a random n x p matrix."""
@@ -175,31 +195,6 @@ class InRows(Whole):
     ) -> StepOutcome:
         """A landing step of this rank's rows, written to `out`, which may be X."""
         return self.run(step_of_rows(X, dense(G), step_size, rule, rows=self.rows, out=out))
-
-    def orthonormal(self, X: Tensor) -> Tensor:
-        """This rank's rows of the nearest orthonormal matrix, through p x p matrices in float64.
-
-        Rows are converted in blocks: besides the result there is no second matrix of that size.
-        """
-        X = X.clone()
-        wide = torch.complex128 if X.is_complex() else torch.float64
-        for _ in range(4):  # two are enough for a matrix of full rank
-            gram = X.new_zeros((X.shape[1],) * 2, dtype=wide)
-            for block in torch.split(X, BLOCK_ROWS):
-                gram.addmm_(block.mH.to(wide), block.to(wide))
-            gram = self.total(gram)
-            close = float(frobenius(subtract_identity_(gram.clone()))) < 0.5
-            if close:
-                factor = inverse_square_root(gram)
-            else:  # to be repeated, as squaring the condition loses digits
-                eigenvalues, vectors = torch.linalg.eigh(gram)
-                eigenvalues = eigenvalues.clamp(min=float(eigenvalues[-1]) * torch.finfo(eigenvalues.dtype).eps)
-                factor = (vectors * eigenvalues.rsqrt()) @ vectors.mH
-            for block in torch.split(X, BLOCK_ROWS):
-                block.copy_(block.to(wide) @ factor)
-            if close:
-                break
-        return X
 
     def gaussian(self, n: int, p: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
         """This rank's rows of a random n x p matrix, which is the same for any number of ranks."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from glideslope.stiefel.points import project, random_stiefel
 from glideslope.streams.contrast import Contrast
 from glideslope.streams.moments import Moments
-from glideslope.streams.separation import settle
+from glideslope.streams.separation import solve_sample
 from glideslope.streams.unmixing import Unmixing
 from glideslope.streams.whitening import correlations, leading, whitening_of
 
@@ -104,7 +104,7 @@ class SourceStream:
         assert self.model is not None
         self._buffer = [torch.cat(self._buffer)]
         Z = self.model.sources(self._buffer[0], self.model.whitening)
-        settle(self.model, Z, SHARE_OF_NOISE / math.sqrt(self._buffered))
+        solve_sample(self.model, Z, SHARE_OF_NOISE / math.sqrt(self._buffered), from_anywhere=True)
         self._due = BUFFER_GROWTH * self._buffered
         p = self.model.X.shape[1]
         if self._buffered >= max(BUFFER_ROWS, BUFFER_ROWS_PER_COMPONENT * p):

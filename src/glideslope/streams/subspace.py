@@ -68,6 +68,16 @@ class Subspace:
         """Without scratch memory."""
         return self.__dict__ | {"_workspace": Workspace(), "_other": None}
 
+    def take_over(self, moments: Moments) -> None:
+        """Begin with the exact decomposition of a whole covariance matrix."""
+        variances, directions = torch.linalg.eigh(moments.covariance())
+        q = min(self.n_components + SPARE, self.n_columns)
+        self.moments.count, self.moments.mean = moments.count, moments.mean
+        self.moments.scatter = moments.scatter.diagonal().clone()
+        if float(self.moments.scatter.max()) > 0:
+            self.X = directions[:, -q:].to(self.dtype).contiguous()
+            self.power = torch.diag(variances[-q:].clamp(min=0))
+
     def update(self, rows: Tensor) -> None:
         """One step along a batch of rows, shape (b, n), of any b >= 1."""
         R = self.moments.update(rows)
@@ -94,16 +104,6 @@ class Subspace:
         Y = self.geometry.product(R, self.X)
         self.power = self.power * (1 - share) + (Y.T @ Y).double() * (share * variance)
         self._move(Factored(R, self._scaled(Y, variance), Y), share)
-
-    def step_along(self, G: Tensor, weight: float) -> None:
-        """One step of size `weight` along G Λ^{-1}, for an estimate G of the gradient -C X, shape (n, q)."""
-        self._move(-self._scaled(G, 1.0), weight)
-
-    def relaxation(self) -> float:
-        """The step size that is best for a ratio of the last followed variance to the last one asked for."""
-        assert self.power is not None
-        variances = torch.linalg.eigvalsh(self.power).flip(0).clamp(min=0)
-        return 2 / (2 - float(variances[-1] / variances[self.n_components - 1].clamp(min=1e-300)))
 
     def _move(self, G: Tensor | Factored, weight: float) -> None:
         """A landing step, with Λ in the turned basis."""

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.production import take_step
-from glideslope.engine.products import Workspace
 from glideslope.engine.rule import StepRule
 from glideslope.formulas.orthogonality import subtract_identity_
 from glideslope.streams.contrast import Contrast
@@ -52,19 +51,12 @@ class Unmixing:
     def __init__(self, mean: Tensor, whitening: Tensor, X: Tensor, contrast: Contrast) -> None:
         self.X, self.contrast = X, contrast
         self.whiten_by(mean, whitening)
-        self.signs: Tensor | None = None
-        """+1 for super- and -1 for sub-Gaussian sources, by the sign of their curvature, shape (p,)."""
         self.curvature: Tensor | None = None
         """E ψ'(y_j) - E y_j ψ(y_j), shape (p,)."""
         self.slope: Tensor | None = None
         """E ψ'(y_j), shape (p,)."""
         self.deviation = 0.0
         """Standard deviation that the curvature of a Gaussian source has from sampling."""
-        self._workspace = Workspace()
-
-    def __getstate__(self) -> dict[str, object]:
-        """Without scratch memory."""
-        return self.__dict__ | {"_workspace": Workspace()}
 
     def whiten_by(self, mean: Tensor, whitening: Tensor) -> None:
         """Take a mean and a whitening matrix."""
@@ -87,17 +79,8 @@ class Unmixing:
             return torch.addmm((self.mean @ B).unsqueeze(1), B.T, rows.T, beta=-1)
         return B.T @ (rows - self.mean).T
 
-    def statistics(self, blocks: Iterable[Tensor]) -> Statistics:
-        """C and E ψ' over blocks of rows."""
-        B = self.unmixing
-        return self._average(self.sources(rows, B) for rows in blocks)
-
-    def white_statistics(self, columns: Iterable[Tensor]) -> Statistics:
-        """The same over blocks of K^T (a - μ), shape (p, b) each."""
-        return self._average(self.X.T @ Z for Z in columns)
-
-    def _average(self, sources: Iterable[Tensor]) -> Statistics:
-        """Of blocks of Y, added up in float64."""
+    def statistics(self, sources: Iterable[Tensor]) -> Statistics:
+        """C and E ψ' over blocks of Y, shape (p, b) each, added up in float64."""
         cross: Tensor | None = None
         slope: Tensor | None = None
         count = 0
@@ -125,14 +108,14 @@ class Unmixing:
         C - (E y y^T - I) diag(E ψ'): scores less their linear part. Where signs differ, that part of the noise would
         not cancel in a turn, and would be most of it.
         """
-        statistics = self.statistics([rows])
-        slope = statistics.slope if self.slope is None else self.slope
         Y = self.sources(rows)
+        statistics = self.statistics([Y])
+        slope = statistics.slope if self.slope is None else self.slope
         excess = subtract_identity_(Y @ Y.T / len(rows))
         return statistics._replace(cross=statistics.cross - excess * slope)
 
     def adapt(self, statistics: Statistics, share: float = 1.0) -> None:
-        """Curvatures, and with them which sources are sub-Gaussian, from new statistics.
+        """Curvatures from new statistics.
 
         Args:
             statistics: At the present X.
@@ -142,25 +125,37 @@ class Unmixing:
         if share < 1 and self.curvature is not None and self.slope is not None:
             slope, curvature = self.slope.lerp(slope, share), self.curvature.lerp(curvature, share)
         self.slope, self.curvature = slope, curvature
-        self.signs = torch.where(curvature < 0, -1.0, 1.0).to(curvature.dtype)
         self.deviation = self.contrast.deviation * math.sqrt(share / statistics.n_rows)
 
-    def nearly_gaussian(self) -> int:
-        """How many sources are within three deviations of Gaussian. Two of them look alike however they are turned."""
+    @property
+    def signs(self) -> Tensor:
+        """+1 for super- and -1 for sub-Gaussian sources, by the sign of their curvature, shape (p,)."""
         assert self.curvature is not None
-        return int((self.curvature.abs() < DEVIATIONS * self.deviation).sum())
+        return torch.where(self.curvature < 0, -1.0, 1.0).to(self.X.dtype)
+
+    def nearly_gaussian(self) -> Tensor:
+        """Which sources are within three deviations of Gaussian, shape (p,)."""
+        assert self.curvature is not None
+        return self.curvature.abs() < DEVIATIONS * self.deviation
+
+    def like_noise(self) -> Tensor:
+        """Which sources are no further from Gaussian than what is found in Gaussian noise of as many rows, shape (p,).
+
+        The best directions of noise are about sqrt(2p) deviations from Gaussian: there are many to choose from.
+        """
+        assert self.curvature is not None
+        return self.curvature.abs() < (1 + math.sqrt(2 * len(self.X))) * self.deviation
 
     def turn(self, cross: Tensor) -> Tensor:
         """Ω for C = X^T G at the present X, shape (p, p)."""
-        assert self.signs is not None
         weighted = cross * self.signs
         h = self._h()
         return (weighted - weighted.T) / (h + h.unsqueeze(1))
 
     def _h(self) -> Tensor:
-        """h_j, at least its deviation: nearly Gaussian directions would turn without limit otherwise."""
+        """|h_j|, at least three deviations: a curvature that may be noise is not divided by."""
         assert self.curvature is not None
-        return self.curvature.abs().clamp(min=self.deviation)
+        return self.curvature.abs().clamp(min=DEVIATIONS * self.deviation)
 
     def angle_of_rounding(self) -> float:
         """Angle by which a rounding of 1 in C can turn the least curved plane."""
@@ -176,11 +171,10 @@ class Unmixing:
         Args:
             sources: Blocks of Y at the present X, shape (p, b) each.
         """
-        assert self.signs is not None
-        half = torch.zeros_like(self.X)
+        half, signs = torch.zeros_like(self.X), self.signs
         for Y in sources:
             sizes = torch.linalg.vecdot(Y, self.contrast.scores(Y)[0])
-            half += self.signs * (Y.square() @ self.contrast.slopes(Y).T - sizes)
+            half += signs * (Y.square() @ self.contrast.slopes(Y).T - sizes)
         curvature = (half + half.T).fill_diagonal_(0)
         i, j = divmod(int(curvature.argmin()), len(curvature))
         if not curvature[i, j] < 0:
@@ -197,13 +191,12 @@ class Unmixing:
 
     def step(self, turn: Tensor, weight: float) -> None:
         """A landing step of size `weight` along X Ω."""
-        self.X = take_step(self.X, self.X @ turn, weight, RULE, workspace=self._workspace).X.clone()
+        self.X = take_step(self.X, self.X @ turn, weight, RULE).X
 
-    def negentropy(self, blocks: Iterable[Tensor]) -> float:
-        """Σ_j (E G(y_j) - E G(ν))², ν Gaussian: larger means less Gaussian sources."""
+    def negentropy(self, sources: Iterable[Tensor]) -> float:
+        """Σ_j (E G(y_j) - E G(ν))² over blocks of Y, ν Gaussian: larger means less Gaussian sources."""
         total, count = torch.zeros(self.X.shape[1], dtype=torch.float64, device=self.X.device), 0
-        B = self.unmixing
-        for rows in blocks:
-            total += self.contrast.value(self.sources(rows, B)).sum(1)
-            count += len(rows)
+        for Y in sources:
+            total += self.contrast.value(Y).sum(1)
+            count += Y.shape[1]
         return float((total / count - self.contrast.gaussian).square().sum())

@@ -53,7 +53,7 @@ def draw(report: Report, path: Path) -> None:
 
 
 def draw_panel(axes: Any, results: list[Result], rows: int) -> None:
-    """One group of bars per workload, the first on top; room for so many rows of groups."""
+    """One group of bars per workload, the first on top; room for a number of rows of groups."""
     thickness = 0.86 / len(BARS)
     longest = shortest = 1.0
     for i, (label, (_, colour)) in enumerate(BARS.items()):

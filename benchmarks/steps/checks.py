@@ -88,43 +88,45 @@ def normal(X: Tensor) -> Tensor:
     return X @ (X.mH @ X) - X
 
 
-def landing_step(case: Case, lr: float) -> list[Tensor]:
-    """X - lr (skew(G X^H) X + λ X (X^H X - I)) with λ = 1."""
-    return [X - lr * (canonical(X, G) + normal(X)) for X, G in zip(case.start, case.slope, strict=True)]
-
-
-def canonical_step(case: Case, lr: float) -> list[Tensor]:
-    """X - lr skew(G X^H) X, which retractions in the canonical metric follow."""
-    return [X - lr * canonical(X, G) for X, G in zip(case.start, case.slope, strict=True)]
-
-
-def newton_schulz_step(case: Case, lr: float) -> list[Tensor]:
-    """M (1.5 I - ½ M^H M) with M = X - lr skew(G X^H) X."""
-    return [M - normal(M) / 2 for M in case.expected(canonical_step, lr)]
-
-
-def euclidean_tangent_step(case: Case, lr: float) -> list[Tensor]:
-    """X - lr (G - X sym(X^H G)), which retractions in the Euclidean metric follow."""
+def tangent_step(case: Case, lr: float) -> list[Tensor]:
+    """X - lr (G - X sym(X^H G)), which retractions follow."""
     return [X - lr * euclidean(X, G) for X, G in zip(case.start, case.slope, strict=True)]
 
 
+def landing_step(case: Case, lr: float) -> list[Tensor]:
+    """X - lr (G - X sym(X^H G)) - ½ X (X^H X - I)."""
+    return [M - normal(X) / 2 for M, X in zip(case.expected(tangent_step, lr), case.start, strict=True)]
+
+
+def newton_schulz_step(case: Case, lr: float) -> list[Tensor]:
+    """M (1.5 I - ½ M^H M) with M = X - lr (G - X sym(X^H G))."""
+    return [M - normal(M) / 2 for M in case.expected(tangent_step, lr)]
+
+
+def pogo_step(case: Case, lr: float) -> list[Tensor]:
+    """POGO's: M (1.5 I - ½ M^H M) with M = X - lr skew(G X^H) X, in the canonical metric."""
+    moved = [X - lr * canonical(X, G) for X, G in zip(case.start, case.slope, strict=True)]
+    return [M - normal(M) / 2 for M in moved]
+
+
 def landing_adam_step(case: Case, lr: float) -> list[Tensor]:
-    """The first step of LandingAdam: H = G - X sym(X^H G) in units of its root mean square; attraction λ lr √n."""
+    """The first step of LandingAdam: H = G - X sym(X^H G) in units of its root mean square, then Newton-Schulz."""
     steps = []
     for X, G in zip(case.start, case.slope, strict=True):
         n, p = X.shape[-2:]
         H = euclidean(X, G)
         root_mean_square = norm(H)[..., None, None] / (n * p) ** 0.5
-        steps.append(X - lr * canonical(X, H / root_mean_square) - lr * n**0.5 * normal(X))
+        M = X - lr * euclidean(X, H / root_mean_square)
+        steps.append(M - normal(M) / 2)
     return steps
 
 
 def attached_step(case: Case, lr: float) -> list[Tensor]:
-    """AdamW's first update of the tangent gradient, made tangent, and the attraction with λ = ½."""
+    """AdamW's first update of the tangent gradient, made tangent, then Newton-Schulz."""
     steps = []
     for X, G in zip(case.start, case.slope, strict=True):
-        D = lr * adamw_direction(X, euclidean(X, G))
-        steps.append(X - euclidean(X, D) - normal(X) / 2)
+        M = X - euclidean(X, lr * adamw_direction(X, euclidean(X, G)))
+        steps.append(M - normal(M) / 2)
     return steps
 
 

@@ -92,7 +92,7 @@ def floor_of(workload: Workload) -> str:
 def expected(
     multiplications: Callable[[int, int], float], *, per_matrix: float = 0.0, per_parameter: float = 0.0
 ) -> Callable[[Workload], float]:
-    """Seconds of a step with so many multiplications per n x p matrix, and what comes on top of them."""
+    """Seconds of a step from its multiplications per n x p matrix, and what comes on top of them."""
 
     def seconds(workload: Workload) -> float:
         shapes = workload.matrices()
@@ -132,7 +132,7 @@ def running(optimizer: torch.optim.Optimizer, points: Callable[[], list[Tensor]]
 def riemannian(retraction: str, seconds: Callable[[Workload], float]) -> Method:
     """RiemannianSGD with a retraction."""
     build = built(ours(RiemannianSGD, retraction=retraction))
-    return Method(f"RiemannianSGD {retraction}", build, checks.canonical_step, checks.retracts, seconds=seconds)
+    return Method(f"RiemannianSGD {retraction}", build, checks.tangent_step, checks.retracts, seconds=seconds)
 
 
 def known(name: str, reference: Reference, **settings: Any) -> Method:
@@ -148,10 +148,10 @@ OWN: tuple[Method, ...] = (
     known(LANDING, checks.landing_step),
     known("LandingSGD momentum", checks.landing_step),
     known(NEWTON_SCHULZ, checks.newton_schulz_step),
-    Method("LandingSGD polar", built(ours(LandingSGD, normal_step="polar")), checks.canonical_step, checks.retracts),
+    Method("LandingSGD polar", built(ours(LandingSGD, normal_step="polar")), checks.tangent_step, checks.retracts),
     known("LandingAdam", checks.landing_adam_step, per_entry=True),
     known("attach_landing(AdamW)", checks.attached_step, per_entry=True),
-    known(QR, checks.canonical_step, check=checks.retracts),
+    known(QR, checks.tangent_step, check=checks.retracts),
     riemannian("polar", expected(lambda n, p: 4 * n * p**2 + 20 * p**3, per_matrix=5e-4)),
     riemannian("cayley", expected(lambda n, p: 8 * n * p**2 + 3 * p**3, per_matrix=2e-4)),
     riemannian("exponential", expected(lambda n, p: 8 * n * p**2 + 160 * p**3, per_matrix=3e-4)),

@@ -156,8 +156,8 @@ def is_network(workload: Workload) -> bool:
 
 
 PEERS: tuple[Method, ...] = (
-    Method(GEOOPT, geoopt_sgd, checks.euclidean_tangent_step, checks.retracts, requires="geoopt"),
-    Method(POGO, pogo_sgd, checks.newton_schulz_step, requires="pogo-torch"),
+    Method(GEOOPT, geoopt_sgd, checks.tangent_step, checks.retracts, requires="geoopt"),
+    Method(POGO, pogo_sgd, checks.pogo_step, requires="pogo-torch"),
     Method(
         GEOTORCH,
         partial(parametrized, register=orthogonal_of_geotorch),

@@ -163,7 +163,7 @@ def test_the_point_that_converged_is_the_one_returned():
 
 
 def test_a_run_that_converged_since_its_last_record_says_so():
-    options = {"step_size": 0.5, "max_epochs": 400, "record_every": 10**6}
+    options = {"step_size": 0.25, "max_epochs": 400, "record_every": 10**6}
     solution = gs.minimize(pca(), **options)
     assert (solution.stop_reason, solution.converged) == ("converged", True)
     problem = interrupted_at(pca(), 300, "value_and_gradient")

@@ -116,7 +116,7 @@ def test_imports_go_down_or_stay_inside_their_layer():
         ("theory.py", "from .optim import LandingSGD"),
         ("ranks/sums.py", "from glideslope.stiefel import views"),
         ("stiefel/points.py", "from glideslope import random_stiefel"),
-        ("variance/estimate.py", "from glideslope.optim import LandingSGD"),
+        ("variance/saga_and_svrg.py", "from glideslope.optim import LandingSGD"),
         ("optim/landing.py", "import glideslope as gs"),
         ("solve/minimize.py", "import sklearn.decomposition"),
         ("cli/bench.py", "def later():\n    import matplotlib"),

@@ -178,10 +178,10 @@ def test_the_components_named_as_gaussian_are_those_that_are():
 def test_a_tensor_of_another_device_is_computed_there(monkeypatch):
     data, _ = mixture(3, 400)
     seen = []
-    from glideslope.streams import unmixing
+    from glideslope.streams import ica_rotation
 
-    step = unmixing.take_step
-    monkeypatch.setattr(unmixing, "take_step", lambda X, *a, **k: seen.append(X.device) or step(X, *a, **k))
+    step = ica_rotation.take_step
+    monkeypatch.setattr(ica_rotation, "take_step", lambda X, *a, **k: seen.append(X.device) or step(X, *a, **k))
     OnlineICA(device="cpu", random_state=0).fit(torch.from_numpy(data))
     assert set(seen) == {torch.device("cpu")}
     with pytest.raises(RuntimeError):

@@ -29,11 +29,11 @@ from glideslope.estimators.streaming import Progress, StreamEstimator
 from glideslope.formulas.arguments import check_option
 from glideslope.solve.rows import Rows
 from glideslope.stiefel.points import project, random_stiefel
-from glideslope.streams.contrast import CONTRASTS
+from glideslope.streams.ica_contrast import CONTRASTS
+from glideslope.streams.ica_passes import Descent, separate
+from glideslope.streams.ica_rotation import Unmixing
+from glideslope.streams.ica_stream import SourceStream
 from glideslope.streams.moments import PIECE_NUMBERS, Moments
-from glideslope.streams.separation import Descent, separate
-from glideslope.streams.source_stream import SourceStream
-from glideslope.streams.unmixing import Unmixing
 from glideslope.streams.whitening import whitening_of
 
 # Data of at most this many numbers are computed on by one thread: waking others takes longer than they save.

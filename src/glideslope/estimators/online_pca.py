@@ -27,8 +27,8 @@ from glideslope.estimators.streaming import Progress, StreamEstimator
 from glideslope.ranks.dtensors import is_sharded, local_part
 from glideslope.solve.rows import Rows
 from glideslope.streams.moments import PIECE_NUMBERS, Moments
-from glideslope.streams.refinement import Refinement
-from glideslope.streams.subspace import Subspace
+from glideslope.streams.pca_passes import Refinement
+from glideslope.streams.pca_stream import Subspace
 
 # Samples of a batch by default: smaller ones take longer, larger ones find less in the same pass.
 SMALLEST_BATCH = 256

@@ -13,7 +13,7 @@ from torch import Tensor
 from glideslope.engine.gradient import Factored, dense
 from glideslope.solve.checkpoint import Resumable
 from glideslope.solve.problem import Problem, RowSum
-from glideslope.variance.estimate import mean_of_memory_, update_mean_, variance_reduced
+from glideslope.variance.saga_and_svrg import mean_of_memory_, update_mean_, variance_reduced
 
 SOURCES = ("full", "minibatch", "saga", "svrg")
 SAMPLING = ("iid", "shuffle")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import glideslope as gs
-from glideslope.streams.subspace import SPARE, Subspace
+from glideslope.streams.pca_stream import SPARE, Subspace
 
 
 def follow(batches, p, *, weight=None, dtype=torch.float64):

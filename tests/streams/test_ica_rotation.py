@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glideslope.streams.contrast import CONTRASTS
-from glideslope.streams.unmixing import Statistics, Unmixing
+from glideslope.streams.ica_contrast import CONTRASTS
+from glideslope.streams.ica_rotation import Statistics, Unmixing
 from glideslope.streams.whitening import numerical_rank, whitening_of
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from glideslope.solve.rows import Rows
-from glideslope.streams.unmixing import Unmixing
+from glideslope.streams.ica_rotation import Unmixing
 
 # Numbers read at a time: a block and its scores stay in a cache of a megabyte or two.
 BLOCK_NUMBERS = 160_000

@@ -18,7 +18,7 @@ from torch import Tensor
 from glideslope.engine.production import take_step
 from glideslope.engine.rule import StepRule
 from glideslope.formulas.orthogonality import subtract_identity_
-from glideslope.streams.contrast import Contrast
+from glideslope.streams.ica_contrast import Contrast
 
 # A source within this many deviations of sampling counts as Gaussian.
 DEVIATIONS = 3

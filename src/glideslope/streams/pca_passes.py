@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glideslope.solve.problems.pca import PCA
 from glideslope.solve.rows import Rows
-from glideslope.streams.subspace import LEAST_VARIANCE, Subspace
+from glideslope.streams.pca_stream import LEAST_VARIANCE, Subspace
 
 
 @dataclass

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from glideslope.stiefel.points import project, random_stiefel
-from glideslope.streams.contrast import Contrast
+from glideslope.streams.ica_contrast import Contrast
+from glideslope.streams.ica_passes import solve_sample
+from glideslope.streams.ica_rotation import Unmixing
 from glideslope.streams.moments import Moments
-from glideslope.streams.separation import solve_sample
-from glideslope.streams.unmixing import Unmixing
 from glideslope.streams.whitening import correlations, leading, whitening_of
 
 # The whitening is computed anew, and a buffer solved again, when there are this many times more rows.

@@ -10,12 +10,12 @@ from sources import amari_distance, mixture
 
 from glideslope.solve.rows import Rows
 from glideslope.stiefel.points import random_stiefel
-from glideslope.streams import separation
-from glideslope.streams.contrast import CONTRASTS
+from glideslope.streams import ica_passes
+from glideslope.streams.ica_contrast import CONTRASTS
+from glideslope.streams.ica_passes import Descent, length_of_step, sample, separate, solve_sample
+from glideslope.streams.ica_rotation import Unmixing
+from glideslope.streams.ica_stream import SourceStream
 from glideslope.streams.moments import Moments
-from glideslope.streams.separation import Descent, length_of_step, sample, separate, solve_sample
-from glideslope.streams.source_stream import SourceStream
-from glideslope.streams.unmixing import Unmixing
 from glideslope.streams.whitening import whitening_of
 
 
@@ -47,7 +47,7 @@ def test_samples_save_passes_over_all_rows(monkeypatch):
     data, _ = mixture(6, 40_000)
     found, _ = separated(data, tolerance=1e-3)
     assert found.steps <= 2
-    monkeypatch.setattr(separation, "LARGEST_SAMPLE", 0)
+    monkeypatch.setattr(ica_passes, "LARGEST_SAMPLE", 0)
     assert separated(data, tolerance=1e-3)[0].steps > 4
 
 
@@ -127,8 +127,8 @@ def test_steps_are_as_long_as_the_last_two_turns_say():
     assert length_of_step(turn, turn * 0, 1.0) == pytest.approx(1.0)
     assert length_of_step(turn, turn * 0.5, 1.0) == pytest.approx(2.0)
     assert length_of_step(turn, turn * -0.5, 1.0) == pytest.approx(1 / 1.5)
-    assert length_of_step(turn, turn * 0.99, 1.0) == separation.LONGEST
-    assert length_of_step(turn, turn * -9, 1.0) == separation.SHORTEST
+    assert length_of_step(turn, turn * 0.99, 1.0) == ica_passes.LONGEST
+    assert length_of_step(turn, turn * -9, 1.0) == ica_passes.SHORTEST
     assert length_of_step(turn, turn * 2, 3.0) == 1.0
 
 

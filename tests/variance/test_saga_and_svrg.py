@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from glideslope.variance.estimate import mean_of_memory_, update_mean_, variance_reduced
+from glideslope.variance.saga_and_svrg import mean_of_memory_, update_mean_, variance_reduced
 
 SHARES = [0.5, 0.3, 0.2]
 

@@ -17,12 +17,16 @@ FREE: dict[str, Any] = {"lr": 1e-2, "weight_decay": 0.0}
 
 @dataclass(frozen=True)
 class Method:
-    """`build(model, lr)` makes the optimizers of one training; lr is that of the hidden matrices."""
+    """`build(model, lr)` makes the optimizers of one training; lr is that of the hidden matrices.
+
+    `signs` is the number of matrix signs per matrix and step, of methods that do not count them.
+    """
 
     name: str
     build: Callable[[nn.Module, float], list[Optimizer]]
     rates: tuple[float, ...]
     keeps_orthonormal: bool = True
+    signs: int = 0
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
@@ -76,8 +80,8 @@ def landing_of(optimizers: list[Optimizer]) -> gs.LandingAdam | None:
 
 METHODS = (
     Method("AdamW", adamw, (1e-3, 3e-3, 1e-2, 3e-2), keeps_orthonormal=False),
-    Method("Muon", muon, (1e-2, 3e-2, 1e-1, 3e-1), keeps_orthonormal=False),
-    Method("Muon + landing", muon_landing, (1e-2, 3e-2, 1e-1, 3e-1)),
+    Method("Muon", muon, (1e-2, 3e-2, 1e-1, 3e-1), keeps_orthonormal=False, signs=1),
+    Method("Muon + landing", muon_landing, (1e-2, 3e-2, 1e-1, 3e-1), signs=1),
     Method("manifold Muon, dual ascent", manifold_muon, (1e-2, 3e-2, 1e-1, 3e-1)),
     Method("AdamW + landing", adamw_landing, (3e-3, 1e-2, 3e-2, 1e-1)),
     Method("LandingAdam", landing_adam, (3e-3, 1e-2, 3e-2, 1e-1)),

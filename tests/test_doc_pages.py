@@ -10,7 +10,7 @@ OPTIMIZERS = sorted((ROOT / "docs" / "optimizers").glob("*.md"))
 PAGES = [
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("quickstart", "how-to-choose", "training-loops", "minimize", "scaling", "estimators")
+        for name in ("quickstart", "how-to-choose", "training-loops", "minimize", "muon", "scaling", "estimators")
     ),
     *OPTIMIZERS,
 ]

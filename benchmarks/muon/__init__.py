@@ -1,0 +1,1 @@
+"""Compares Muon with landing with its relatives on a small transformer."""

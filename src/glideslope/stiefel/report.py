@@ -63,7 +63,10 @@ class OrthogonalityReport(Sequence[OrthogonalityRow]):
         return math.nan if any(map(math.isnan, distances)) else max(distances, default=0.0)
 
     def cells(self, tolerance: float | None = None) -> list[tuple[str, ...]]:
-        """Headings and rows as text; with a tolerance, a last column says whether the distance is within it."""
+        """Headings and rows as text; with a tolerance, a last column says whether the distance is within it.
+
+        That is "yes", "no", or "scaled" for a weight that is orthonormal up to its scale.
+        """
         scaled = any(row.scale != 1 for row in self.rows)  # a column that most reports do not need
         headings = (*HEADINGS, "scale") if scaled else HEADINGS
         lines: list[tuple[str, ...]] = [headings if tolerance is None else (*headings, "orthonormal")]
@@ -71,7 +74,8 @@ class OrthogonalityReport(Sequence[OrthogonalityRow]):
             numbers: tuple[str, ...] = (f"{row.distance:.1e}", f"{row.smallest:.6f}", f"{row.largest:.6f}")
             numbers = (*numbers, f"{row.scale:.6f}") if scaled else numbers
             line = (row.name, f"{row.shape[0]} x {row.shape[1]}", row.view, str(row.count), *numbers)
-            lines.append(line if tolerance is None else (*line, "yes" if row.distance <= tolerance else "no"))
+            verdict = "no" if not row.distance <= (tolerance or 0) else "yes" if row.scale == 1 else "scaled"
+            lines.append(line if tolerance is None else (*line, verdict))
         return lines
 
     def table(self, tolerance: float | None = None) -> str:

@@ -33,7 +33,7 @@ from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis, distances
 from glideslope.optim.groups import divided, not_matrices
 from glideslope.optim.sharded import Sharded, warn_of_moves
 from glideslope.ranks.agreement import check_agreement, check_fingerprint
-from glideslope.ranks.dtensors import is_sharded, local_part, whole
+from glideslope.ranks.dtensors import is_sharded, whole
 from glideslope.stiefel.scales import check_scale, fixed_scale
 from glideslope.stiefel.views import cuts_columns, default_view, matrix_shape
 
@@ -200,7 +200,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
         state, view = self.state.get(param, {}), group["view"]
         sigma: float | Tensor | None = fixed_scale(group.get("scale", 1.0), tuple(param.shape), view)
         if sigma is None and "scale" in state:
-            scales = local_part(state["scale"])
+            scales = whole(state["scale"])
             sigma = scales if len(matrix_shape(tuple(param.shape), view)) == 3 else scales.squeeze(0)
         distances = distances_of(state.get("master", param.detach()), view, sigma)
         counts = (whole(state[key]).tolist() if key in state else [0] * len(distances) for key in COUNTERS)

@@ -182,10 +182,12 @@ def sharded_distances(
     Args:
         point: The DTensor.
         view: How it is read as matrices.
-        sigma: σ: a number, one for each matrix of this rank, or None for ‖X‖_F/√p.
+        sigma: σ: a number, one for each matrix of all ranks, or None for ‖X‖_F/√p.
         spectral: Whether the norm is the spectral one, and not Frobenius'.
     """
     layout, _, gram = sharded_gram(point, view)
+    if isinstance(sigma, Tensor) and layout.batch_dims:
+        sigma = local_part(placed(sigma, layout.mesh, layout.placements_of_numbers))
     gram = gram / per_matrix(squared_scale(gram, sigma))
     shape = matrix_shape(tuple(point.shape), view)
     Delta = subtract_identity_(gram)

@@ -406,3 +406,18 @@ def test_a_start_that_is_not_scaled_is_refused_with_the_line_that_mends_it():
     gs.LandingSGD([nn.Parameter(7 * X.data)], scale="free")
     with pytest.raises(ValueError, match="from σ times orthonormal"):
         gs.LandingSGD([nn.Parameter(literal.random_matrix(8, 2, generator=seeded()))], scale="free")
+
+
+@pytest.mark.parametrize("make", [gs.LandingSGD, gs.LandingAdam])
+def test_a_matrix_that_is_skipped_or_recovers_keeps_its_free_scale(make):
+    X, Y = (nn.Parameter(2 * one.data) for one in parameters([(6, 3), (6, 3)]))
+    optimizer = make([X, Y], lr=0.1, scale="free", foreach=True)
+    feed(optimizer, [X, Y], random_gradients([X, Y], 1))
+    before = [optimizer.state[one]["scale"].item() for one in (X, Y)]
+    infinite = torch.ones_like(X)
+    infinite[0, 0] = torch.inf * X[0, 0].sign()
+    Y.data *= torch.tensor([1.6, 1.0, 0.5])  # of about the same norm, and outside
+    feed(optimizer, [X, Y], [[infinite, 10 * Y.detach()]])
+    assert [optimizer.state[one]["scale"].item() for one in (X, Y)] == before
+    (skipped,), (recovered,) = optimizer.diagnostics()[0].skipped, optimizer.diagnostics()[1].recovered
+    assert (skipped, recovered) == (1, 1)

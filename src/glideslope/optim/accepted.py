@@ -14,7 +14,7 @@ from torch import Tensor
 from glideslope.formulas.arguments import HALF_TYPES, REAL_TYPE
 from glideslope.formulas.orthogonality import spectral_distance
 from glideslope.optim.diagnostics import distances_of
-from glideslope.stiefel.scales import fixed_scale
+from glideslope.stiefel.scales import check_scale, fixed_scale
 from glideslope.stiefel.views import matrix_shape
 
 TYPES = (*HALF_TYPES, *REAL_TYPE)
@@ -76,6 +76,16 @@ def check_start(described: str, param: Tensor, group: dict[str, Any], *, spectra
             f"{described} starts at distance {worst:.3g} from {times or 'the '}orthonormal matrices, outside the safe "
             f"radius {radius:g}. Make it {times}orthonormal first: gs.orthogonalize_(model{option}) for the weights of "
             f"a model, or X.data = {mended} for a matrix X"
+        )
+
+
+def check_scale_of(who: str, group: dict[str, Any], *, known: bool) -> None:
+    """Raise a ValueError for a bad scale of a group, or for any but 1 where the optimizer knows none."""
+    scale = group.get("scale", 1.0)
+    check_scale(scale)
+    if scale != 1 and not known:
+        raise ValueError(
+            f"{who} has no scales, and this group has scale={scale!r}; use LandingSGD, LandingAdam or attach_landing"
         )
 
 

@@ -15,6 +15,7 @@ from glideslope.optim.accepted import (
     check_dense_gradients,
     check_entry,
     check_keys,
+    check_scale_of,
     check_start,
     check_writable,
     has_data,
@@ -31,16 +32,17 @@ from glideslope.optim.bucket import (
 )
 from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis, distances_of
 from glideslope.optim.groups import divided, not_matrices
+from glideslope.optim.scales import RADIAL_STATE
 from glideslope.optim.sharded import Sharded, warn_of_moves
 from glideslope.ranks.agreement import check_agreement, check_fingerprint
 from glideslope.ranks.dtensors import is_sharded, whole
-from glideslope.stiefel.scales import check_scale, fixed_scale
+from glideslope.stiefel.scales import fixed_scale
 from glideslope.stiefel.views import cuts_columns, default_view, matrix_shape
 
 Group = dict[str, Any]
 COUNTERS = ("shortened", "recovered", "skipped")
 # State entries of one number per matrix; all others have the shape of the parameter.
-PER_MATRIX = (*COUNTERS, "steps", "root_second_moment", "scale", "radial_moment", "root_radial_moment")
+PER_MATRIX = (*COUNTERS, "steps", "root_second_moment", *RADIAL_STATE)
 # Matrices up to this many entries are stacked by foreach=None: above it gathering costs more than batching saves.
 STACK_UP_TO = 32_768
 
@@ -144,13 +146,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
         for label, param in self._labelled(group):
             check_writable(f"{type(self).__name__}: {label}", param)
         self._check_options(group)
-        scale = group.get("scale", 1.0)
-        check_scale(scale)
-        if scale != 1 and "scale" not in self.defaults:
-            raise ValueError(
-                f"{type(self).__name__} has no scales, and this group has scale={scale!r}; use LandingSGD, "
-                "LandingAdam or attach_landing"
-            )
+        check_scale_of(type(self).__name__, group, known="scale" in self.defaults)
         if group["orthogonal"]:
             self._check_sharded(group)
             self._check_constrained(group)

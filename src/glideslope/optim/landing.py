@@ -22,12 +22,12 @@ from glideslope.optim.estimate import (
     keep_tangent_momentum,
     momentum_direction,
 )
-from glideslope.optim.free_scale import adam_radial, free_scale, move_scale, of_moved
 from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options, learning_rate
+from glideslope.optim.scales import adam_radial, fixed_scale_of, in_units, move_scale, of_moved, to_units_
 from glideslope.optim.sharded import Sharded
 from glideslope.optim.torch_steps import adamw_step, sgd_step
 from glideslope.ranks.sums import run_in_bundles
-from glideslope.stiefel.scales import Scale, fixed_scale
+from glideslope.stiefel.scales import Scale
 
 LandingOptions = ("attraction", "safe_radius", "metric", "normal_step", "safeguard")
 
@@ -121,32 +121,6 @@ def count(bucket: Bucket, outcome: StepOutcome) -> None:
         counter = bucket.numbers(name, torch.int64)
         if counted is not False:
             counter.add_(counted)
-
-
-def fixed_scale_of(bucket: Bucket, group: Group) -> float | None:
-    """σ of the matrices of a bucket, None if it is free."""
-    return fixed_scale(group["scale"], tuple(bucket.params[0].shape), bucket.view)
-
-
-def to_units_(bucket: Bucket, X: Tensor, group: Group, known: tuple[Tensor, Tensor] | None) -> Tensor | None:
-    """Divide X by σ, until the bucket's `multiply_`; of a free scale the radial part of the gradient.
-
-    Args:
-        bucket: Whose points.
-        X: The points.
-        group: Their options.
-        known: Of a free scale ‖X‖_F and Re<G, X>.
-    """
-    sigma, radial = (fixed_scale_of(bucket, group) or 1.0, None) if known is None else free_scale(bucket, *known)
-    bucket.divide_(X, sigma)
-    return radial
-
-
-def in_units(estimate: Estimate, sigma: float | Tensor) -> Estimate:
-    """The estimate with its step size for X/σ, which moves by 1/σ of what X does."""
-    if isinstance(sigma, Tensor) or sigma != 1:
-        return estimate._replace(step_size=estimate.step_size / sigma)
-    return estimate
 
 
 def rule_of(group: Group, known: StepRule | None = None, sigma: float = 1.0) -> StepRule:

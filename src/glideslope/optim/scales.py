@@ -1,11 +1,14 @@
-"""Free scales: of X = σ Y, the landing step moves Y, and the radial part of the gradient moves σ.
+"""Scales of a step: of X = σ Y the landing step moves Y, and where σ is free, the radial part of the gradient moves σ.
 
-In the metric of matrices ‖σ' Y‖_F = |σ'| √p, so a gradient step on X changes σ by -lr Re<G, Y>/p. σ is ‖X‖_F/√p at the
-first step and state from then on: the safe region and the pull of a step are those of Y = X/σ for one σ, and the second
-order of a tangent step, which makes X longer, is taken back by the normal part and does not add up in σ.
+X - lr (G - X sym(X^H G)/σ²) is the step of Y along G with step size lr/σ. In the metric of matrices ‖σ' Y‖_F = |σ'| √p,
+so a gradient step on X changes σ by -lr Re<G, Y>/p. A free σ is ‖X‖_F/√p at the first step and state from then on: the
+safe region and the pull are those of Y = X/σ for one σ, and the second order of a tangent step, which makes X longer,
+is taken back by the normal part and does not add up in σ.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,11 +16,41 @@ from torch import Tensor
 from glideslope.engine.rule import StepOutcome
 from glideslope.formulas.arguments import REAL_TYPE
 from glideslope.optim.bucket import Bucket
+from glideslope.optim.estimate import Estimate
+from glideslope.stiefel.scales import fixed_scale
+
+Group = dict[str, Any]
 
 # State entries of one number per matrix.
 RADIAL_STATE = ("scale", "radial_moment", "root_radial_moment")
 # The most that σ may change in one step.
 LARGEST_FACTOR = 2.0
+
+
+def fixed_scale_of(bucket: Bucket, group: Group) -> float | None:
+    """σ of the matrices of a bucket, None if it is free."""
+    return fixed_scale(group["scale"], tuple(bucket.params[0].shape), bucket.view)
+
+
+def to_units_(bucket: Bucket, X: Tensor, group: Group, known: tuple[Tensor, Tensor] | None) -> Tensor | None:
+    """Divide X by σ, until the bucket's `multiply_`; of a free scale the radial part of the gradient.
+
+    Args:
+        bucket: Whose points.
+        X: The points.
+        group: Their options.
+        known: Of a free scale ‖X‖_F and Re<G, X>.
+    """
+    sigma, radial = (fixed_scale_of(bucket, group) or 1.0, None) if known is None else free_scale(bucket, *known)
+    bucket.divide_(X, sigma)
+    return radial
+
+
+def in_units(estimate: Estimate, sigma: float | Tensor) -> Estimate:
+    """The estimate with its step size for X/σ, which moves by 1/σ of what X does."""
+    if isinstance(sigma, Tensor) or sigma != 1:
+        return estimate._replace(step_size=estimate.step_size / sigma)
+    return estimate
 
 
 def free_scale(bucket: Bucket, norm: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:

@@ -421,3 +421,11 @@ def test_a_matrix_that_is_skipped_or_recovers_keeps_its_free_scale(make):
     assert [optimizer.state[one]["scale"].item() for one in (X, Y)] == before
     (skipped,), (recovered,) = optimizer.diagnostics()[0].skipped, optimizer.diagnostics()[1].recovered
     assert (skipped, recovered) == (1, 1)
+
+
+@pytest.mark.parametrize("scale", [1.0, "free"])
+def test_a_start_is_judged_by_its_worst_matrix_and_one_that_is_not_finite_is_the_worst(scale):
+    (X,) = parameters([(3, 6, 2)])
+    X.data[1, 0, 0] = torch.nan
+    with pytest.raises(ValueError, match="starts at distance nan"):
+        gs.LandingSGD([X], scale=scale)

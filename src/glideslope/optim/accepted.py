@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import HALF_TYPES, REAL_TYPE
-from glideslope.formulas.orthogonality import spectral_distance
-from glideslope.optim.diagnostics import distances_of
+from glideslope.formulas.orthogonality import distance, spectral_distance
+from glideslope.optim.diagnostics import largest_distance
 from glideslope.stiefel.scales import check_scale, fixed_scale
 from glideslope.stiefel.views import matrix_shape
 
@@ -62,9 +62,9 @@ def check_start(described: str, param: Tensor, group: dict[str, Any], *, spectra
     radius = group["safe_radius"]
     view, scale = group["view"], group.get("scale", 1.0)
     sigma = fixed_scale(scale, tuple(param.shape), view)
-    judged = worst = max(distances_of(param.detach(), view, sigma))
+    judged = worst = largest_distance(param.detach(), view, sigma, distance)
     if radius + rounding < worst < math.inf and spectral:
-        judged = max(distances_of(param.detach(), view, sigma, spectral_distance))
+        judged = largest_distance(param.detach(), view, sigma, spectral_distance)
     if not judged <= radius + rounding:
         wide_matrix = param.ndim >= 2 and param.shape[-2] < param.shape[-1]
         mended = "gs.project(X.mT).mT" if wide_matrix else "gs.project(X)"

@@ -100,3 +100,8 @@ def distances_of(
     matrices = as_matrices(point, view)
     wide = matrices.float() if matrices.dtype in HALF_TYPES else matrices
     return norm(divided_by_scale(wide, sigma)).reshape(-1).tolist()
+
+
+def largest_distance(point: Tensor, view: str, sigma: float | None, norm: Callable[[Tensor], Tensor]) -> float:
+    """The largest of `distances_of`, NaN if any is."""
+    return torch.tensor(distances_of(point, view, sigma, norm), dtype=torch.float64).max().item()

@@ -43,7 +43,8 @@ class LandingOptimizer(StiefelOptimizer):
 
     def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
         X, G = self._begin(bucket, given, group)
-        radial = to_units_(bucket, X, group, bucket.norm_and_slope(X, G) if group["scale"] == "free" else None)
+        sizes = bucket.norm_and_slope(X, G) if group["scale"] == "free" else None
+        radial = to_units_(bucket, X, group, sizes)
         try:
             known = self._needed(bucket, X, G, group)
             estimate = in_units(self._estimate(bucket, X, G, known, group), bucket.sigma)
@@ -57,8 +58,8 @@ class LandingOptimizer(StiefelOptimizer):
 
     def _sharded_step(self, bucket: Sharded, given: list[Tensor], group: Group) -> Summed[None]:
         X, G = self._begin(bucket, given, group)
-        known = (yield from bucket.norm_and_slope(X, G)) if group["scale"] == "free" else None
-        radial = to_units_(bucket, X, group, known)
+        sizes = (yield from bucket.norm_and_slope(X, G)) if group["scale"] == "free" else None
+        radial = to_units_(bucket, X, group, sizes)
         try:
             asked = self._needed(bucket, X, G, group)
             known = None if asked is None else (yield from asked)

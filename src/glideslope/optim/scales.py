@@ -32,16 +32,16 @@ def fixed_scale_of(bucket: Bucket, group: Group) -> float | None:
     return fixed_scale(group["scale"], tuple(bucket.params[0].shape), bucket.view)
 
 
-def to_units_(bucket: Bucket, X: Tensor, group: Group, known: tuple[Tensor, Tensor] | None) -> Tensor | None:
+def to_units_(bucket: Bucket, X: Tensor, group: Group, sizes: tuple[Tensor, Tensor] | None) -> Tensor | None:
     """Divide X by σ, until the bucket's `multiply_`; of a free scale the radial part of the gradient.
 
     Args:
         bucket: Whose points.
         X: The points.
         group: Their options.
-        known: Of a free scale ‖X‖_F and Re<G, X>.
+        sizes: Of a free scale ‖X‖_F and Re<G, X>.
     """
-    sigma, radial = (fixed_scale_of(bucket, group) or 1.0, None) if known is None else free_scale(bucket, *known)
+    sigma, radial = (fixed_scale_of(bucket, group) or 1.0, None) if sizes is None else free_scale(bucket, *sizes)
     bucket.divide_(X, sigma)
     return radial
 

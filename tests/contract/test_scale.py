@@ -320,6 +320,23 @@ def test_a_loaded_state_continues_bit_identically(make, scale, dtype, foreach):
     assert_same(fresh, params)
 
 
+def test_a_checkpoint_of_a_job_continues_bit_identically(tmp_path):
+    made = []
+    for _ in range(2):
+        model = network()
+        gs.orthogonalize_(model, scale="free")
+        made.append((model, gs.LandingAdam(model, lr=0.05)))
+    (model, optimizer), (fresh, resumed) = made
+    params, others = list(model.parameters()), list(fresh.parameters())
+    gradients = random_gradients(params, 6)
+    feed(optimizer, params, gradients[:3])
+    gs.save_checkpoint(tmp_path, 3, model, optimizer)
+    feed(optimizer, params, gradients[3:])
+    assert gs.load_checkpoint(tmp_path, fresh, resumed) == 3
+    feed(resumed, others, gradients[3:])
+    assert_same(others, params)
+
+
 def test_a_state_without_scales_can_be_loaded():
     (X,) = parameters([(6, 3)])
     optimizer = gs.LandingSGD([X], lr=0.1)

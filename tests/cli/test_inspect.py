@@ -55,6 +55,26 @@ EXPECTED = {
 }
 
 
+def test_multiples_of_orthonormal_matrices_are_reported_with_their_scale(run, generator, tmp_path):
+    state = {
+        "half.weight": 0.5 * random_stiefel(6, 3, generator=generator),
+        "one.weight": random_stiefel(6, 3, generator=generator),
+        "column.weight": torch.ones(6, 1),
+        "other.weight": random_stiefel(6, 3, generator=generator) * torch.tensor([1.0, 2.0, 3.0]),
+    }
+    torch.save(state, tmp_path / "c.pt")
+    code, out, _ = run("inspect", tmp_path / "c.pt")
+    header, *lines = [line.split() for line in out.splitlines()]
+    assert (code, header[-2:]) == (0, ["scale", "orthonormal"])
+    found = {line[0]: (float(line[-2]), line[-1]) for line in lines}
+    assert found == {
+        "half.weight": (0.5, "scaled"),
+        "one.weight": (1.0, "yes"),
+        "column.weight": (1.0, "no"),
+        "other.weight": (1.0, "no"),
+    }
+
+
 @pytest.mark.parametrize("key", [None, "model", "state_dict", "model_state_dict"])
 def test_every_matrix_of_a_checkpoint_is_reported_with_its_view(run, state, tmp_path, key):
     torch.save(state if key is None else {key: state, "epoch": 3, "optimizer": {"state": {}}}, tmp_path / "c.pt")
@@ -85,7 +105,7 @@ def test_patterns_filter_and_views_tell_what_names_and_shapes_do_not(run, state,
 
 
 def test_the_tolerance_can_be_set(run, tmp_path):
-    torch.save({"w": torch.eye(2) * 1.01}, tmp_path / "c.pt")
+    torch.save({"w": torch.diag(torch.tensor([1.01, 1.0]))}, tmp_path / "c.pt")
     assert verdicts(run("inspect", tmp_path / "c.pt")[1]) == {"w": ("matrix", "no")}
     assert verdicts(run("inspect", tmp_path / "c.pt", "--tolerance", "0.1")[1]) == {"w": ("matrix", "yes")}
 

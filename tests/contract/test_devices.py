@@ -70,6 +70,15 @@ def test_a_step_one_by_one_runs_on_fake_cuda_tensors(cls, dtype):
     assert check_it_runs_on_fake_cuda_tensors(partial(cls, foreach=False), dtype)
 
 
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("scale", ["modular", "free"])
+@pytest.mark.parametrize("cls", [gs.LandingSGD, gs.LandingAdam])
+def test_a_scaled_step_runs_on_fake_cuda_tensors_with_its_scale_there(cls, scale, dtype):
+    for foreach in (True, False):
+        entries = dict(check_it_runs_on_fake_cuda_tensors(partial(cls, scale=scale, foreach=foreach), dtype))
+        assert ("scale" in entries) == (scale == "free")
+
+
 @pytest.mark.parametrize("cls", [gs.LandingSGD, gs.LandingAdam, gs.RiemannianSGD, gs.PenaltySGD])
 def test_free_parameters_keep_their_state_on_the_fake_cuda_device(cls):
     check_it_runs_on_fake_cuda_tensors(cls, torch.float32, free=True)

@@ -98,7 +98,7 @@ LANDING_DEFAULTS = {
     "normal_step": "landing",
 }
 DEFAULTS = {
-    "LandingSGD": {**SGD_DEFAULTS, **LANDING_DEFAULTS, "maximize": False, "foreach": None},
+    "LandingSGD": {**SGD_DEFAULTS, **LANDING_DEFAULTS, "scale": 1.0, "maximize": False, "foreach": None},
     "LandingAdam": {
         "lr": 1e-3,
         "betas": (0.9, 0.999),
@@ -106,6 +106,7 @@ DEFAULTS = {
         "weight_decay": 0,
         **LANDING_DEFAULTS,
         "normal_step": "newton-schulz",
+        "scale": 1.0,
         "maximize": False,
         "foreach": None,
     },
@@ -118,7 +119,7 @@ DEFAULTS = {
         "foreach": None,
     },
     "PenaltySGD": {**SGD_DEFAULTS, "penalty_weight": 1.0, "maximize": False, "foreach": None},
-    "attach_landing": {**LANDING_DEFAULTS, "normal_step": "newton-schulz", "foreach": None},
+    "attach_landing": {**LANDING_DEFAULTS, "normal_step": "newton-schulz", "scale": 1.0, "foreach": None},
 }
 
 

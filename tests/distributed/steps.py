@@ -10,9 +10,11 @@ from distributed.agreement import checkpoint_disagreements, disagreements
 from distributed.counting import Traffic
 from distributed.spreading import diagnosed, drawn, mesh, message_of, orthonormal, shard
 from distributed.training import (
+    MATRICES,
     OPTIMIZERS,
     gradient_at,
     network,
+    starts,
     train_matrices,
     train_network,
     whole,
@@ -37,6 +39,7 @@ def small_checks():
         mixed_precision,
         safe_region,
         views,
+        scales,
         unsupported,
         variance_reduction,
         states_of_others,
@@ -209,6 +212,43 @@ def views():
                 for optimizer in optimizers:
                     optimizer.step()
             found.append((view, shape, dim, float((whole(sharded) - X.detach()).abs().max())))
+    return found
+
+
+def scales():
+    """Scaled parameters against whole ones: matrices by optimizer, then a network under FSDP2 with its reports."""
+    found = {}
+    for scale, name in itertools.product((0.5, "modular", "free"), ("momentum", "adam", "attached")):
+        if (scale, name) == ("free", "attached"):
+            continue
+        made = []
+        for i, (shape, dim, _) in enumerate(MATRICES):
+            sigma = (shape[-2] / shape[-1]) ** 0.5 if scale == "modular" else 0.5 * (i + 1 if scale == "free" else 1)
+            made.append((sigma * starts(torch.float64)[i], dim))
+        kinds = [torch.nn.Parameter(X.clone()) for X, _ in made], [shard(X, dim) for X, dim in made]
+        rows = []
+        for params in kinds:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                optimizer = OPTIMIZERS[name](params, scale=scale)
+            train_matrices(params, optimizer, steps=4)
+            rows.append([row.distance for row in diagnosed(optimizer)])
+        pairs = zip(*kinds, strict=True)
+        found[scale, name] = max(float((whole(a) - whole(b)).abs().max()) for a, b in pairs), rows
+    for scale in (0.5, "modular", "free"):
+        nets = [network(torch.float64) for _ in range(2)]
+        reports = []
+        for net, ranks in zip(nets, (1, dist.get_world_size()), strict=True):
+            gs.orthogonalize_(net, scale=scale)
+            if net is nets[1]:
+                fully_shard(net, mesh=mesh(), shard_placement_fn=gs.shard_placement(net))
+            optimizer = gs.LandingAdam(net.parameters(), lr=0.02)
+            train_network(net, optimizer, torch.float64, dist.get_rank() if ranks > 1 else 0, ranks, steps=4)
+            trained = [row[4:] for row in gs.orthogonality(net)]
+            gs.project_(net)
+            reports.append((trained, [row[4:] for row in gs.orthogonality(net)]))
+        pairs = zip(*(net.parameters() for net in nets), strict=True)
+        found[scale, "network"] = max(float((whole(a) - whole(b)).abs().max()) for a, b in pairs), reports
     return found
 
 

@@ -178,6 +178,21 @@ def every_view_is_stepped_alike_whatever_dimension_is_sharded(found):
         assert max(difference for *_, difference in rank) < 1e-14
 
 
+def scaled_parameters_are_stepped_reported_and_projected_alike(found):
+    for rank in found:
+        assert len(rank) == 11
+        for (_, name), (difference, (plain, spread)) in rank.items():
+            assert difference < 1e-13, name
+            if name == "network":
+                for ours, expected in zip(spread, plain, strict=True):
+                    assert torch.tensor(ours).allclose(torch.tensor(expected), rtol=1e-9, atol=1e-12)
+                trained, exact = spread
+                assert max(row[0] for row in exact) < 1e-12 < 1e-5 < max(row[0] for row in trained)
+            else:
+                for ours, expected in zip(spread, plain, strict=True):
+                    assert ours == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
 def retractions_and_penalties_refuse_sharded_parameters(found):
     for messages in found:
         assert all("is a DTensor" in message and "LandingSGD" in message for message in messages)
@@ -214,6 +229,7 @@ CLAIMS = {
     "mixed_precision": [mixed_precision_of_fsdp_keeps_float32_masters],
     "safe_region": [no_gradient_and_no_learning_rate_leave_the_safe_region],
     "views": [every_view_is_stepped_alike_whatever_dimension_is_sharded],
+    "scales": [scaled_parameters_are_stepped_reported_and_projected_alike],
     "variance_reduction": [variance_reduction_knows_nothing_of_ranks],
     "states_of_others": [whole_and_sharded_optimizers_go_on_from_each_others_states],
     "hybrid": [shards_may_be_copied_too],

@@ -166,3 +166,21 @@ def test_the_gradient_without_its_normal_part_in_blocks():
     parts = run_together([tangent_rows(X[:7], G[:7], one), tangent_rows(X[7:], G[7:], one)], added_up)
     torch.testing.assert_close(torch.cat([part for part, _ in parts]), without_normal_part(X, G))
     assert [count.item() for _, count in parts] == [2, 2]
+
+
+def test_where_one_step_raises_the_others_are_closed_before_the_error_is_seen():
+    put_back = []
+
+    def borrowing(number):
+        try:
+            yield [torch.ones(1)]
+        finally:
+            put_back.append(number)
+
+    def failing():
+        yield [torch.ones(1)]
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        run_together([failing(), borrowing(1), borrowing(2)], lambda asked: asked)
+    assert put_back == [1, 2]

@@ -13,7 +13,7 @@ import typer
 from torch import Tensor, nn
 
 from glideslope.stiefel.marks import matching, named
-from glideslope.stiefel.report import OrthogonalityReport, orthogonality, view_of_tensor
+from glideslope.stiefel.report import OrthogonalityReport, measure, orthogonality, view_of_tensor
 
 STATE_KEYS = ("model", "state_dict", "model_state_dict")
 
@@ -41,18 +41,24 @@ def inspect(
     in_proj_weight as three matrices, and weight_hh* as one per gate. Other readings, such as grouped kernels and
     batches, need --view.
 
-    The distance is the norm of X'X - I, the largest over the matrices of a weight.
+    The distance is the norm of X'X - I, the largest over the matrices of a weight. A weight of two columns or more that
+    is a multiple of an orthonormal one, up to the tolerance, is reported with that scale: the norm of X'X/scale^2 - I.
     """
     try:
-        report = report_on(load(checkpoint), pattern or [], view or [])
+        report = report_on(load(checkpoint), pattern or [], view or [], tolerance)
     except ValueError as error:
         typer.echo(f"glideslope inspect: {checkpoint}: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(2) from None
     typer.echo(report.table(tolerance) if report else "no floating-point tensor of 2 dimensions or more")
 
 
-def report_on(loaded: object, patterns: Sequence[str], views: Sequence[str]) -> OrthogonalityReport:
-    """Report of the weights whose name matches a pattern (all, without patterns), with views given as PATTERN=VIEW."""
+def report_on(
+    loaded: object, patterns: Sequence[str], views: Sequence[str], tolerance: float = 0.0
+) -> OrthogonalityReport:
+    """Report of the weights whose name matches a pattern (all, without patterns), with views given as PATTERN=VIEW.
+
+    Weights that are beyond the tolerance, and multiples of orthonormal ones within it, are measured as such.
+    """
     state, readings = tensors_and_views(loaded)
     for assignment in views:
         pattern, equals, view = assignment.rpartition("=")
@@ -62,7 +68,13 @@ def report_on(loaded: object, patterns: Sequence[str], views: Sequence[str]) -> 
     if patterns:
         wanted = {name for pattern in patterns for name in matching(pattern, readings, "--pattern")}
         readings = {name: view for name, view in readings.items() if name in wanted}
-    return orthogonality(state, readings)
+    rows = []
+    for row in orthogonality(state, readings):
+        if row.distance > tolerance and row.shape[1] > 1:  # a single column is always a multiple
+            multiple = measure(row.name, state[row.name], row.view, "free")
+            row = multiple if multiple.distance <= tolerance else row
+        rows.append(row)
+    return OrthogonalityReport(rows)
 
 
 def tensors_and_views(loaded: object) -> tuple[dict[str, Tensor], dict[str, str]]:

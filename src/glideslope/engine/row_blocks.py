@@ -120,13 +120,17 @@ def run_together(
         except StopIteration as end:
             results[position] = end.value
 
-    for position in range(len(steps)):
-        advance(position, None)
-    while asked:
-        sums = summed(asked)
-        asked = {}
-        for position, tensors in sums.items():
-            advance(position, tensors)
+    try:
+        for position in range(len(steps)):
+            advance(position, None)
+        while asked:
+            sums = summed(asked)
+            asked = {}
+            for position, tensors in sums.items():
+                advance(position, tensors)
+    finally:  # where one raised, the others still have to put back what they borrowed
+        for step in steps:
+            step.close()
     return [results[position] for position in range(len(steps))]
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from glideslope.formulas.arguments import HALF_TYPES, REAL_TYPE
 from glideslope.formulas.orthogonality import distance, spectral_distance
 from glideslope.optim.diagnostics import largest_distance
+from glideslope.stiefel.scales import check_scale, fixed_scale
 from glideslope.stiefel.views import matrix_shape
 
 TYPES = (*HALF_TYPES, *REAL_TYPE)
@@ -54,21 +55,37 @@ def check_start(described: str, param: Tensor, group: dict[str, Any], *, spectra
     Args:
         described: The parameter as the error calls it.
         param: The parameter.
-        group: Its group, with `view` and `safe_radius`.
+        group: Its group, with `view`, `safe_radius` and perhaps `scale`.
         spectral: Whether the region is a ball in the spectral norm, and not in Frobenius'.
     """
     rounding = 4 * torch.finfo(param.dtype).eps * matrix_shape(tuple(param.shape), group["view"])[-1] ** 0.5
     radius = group["safe_radius"]
-    judged = worst = largest_distance(param, group["view"], distance)
+    view, scale = group["view"], group.get("scale", 1.0)
+    sigma = fixed_scale(scale, tuple(param.shape), view)
+    judged = worst = largest_distance(param.detach(), view, sigma, distance)
     if radius + rounding < worst < math.inf and spectral:
-        judged = largest_distance(param, group["view"], spectral_distance)
+        judged = largest_distance(param.detach(), view, sigma, spectral_distance)
     if not judged <= radius + rounding:
         wide_matrix = param.ndim >= 2 and param.shape[-2] < param.shape[-1]
         mended = "gs.project(X.mT).mT" if wide_matrix else "gs.project(X)"
+        option, times = "", ""
+        if scale != 1:
+            mended += " * X.norm() / min(X.shape)**0.5" if sigma is None else f" * {sigma:.6g}"
+            option, times = f", scale={scale!r}", f"{'σ' if sigma is None else format(sigma, '.6g')} times "
         raise ValueError(
-            f"{described} starts at distance {worst:.3g} from the orthonormal matrices, outside the safe radius "
-            f"{radius:g}. Make it orthonormal first: gs.orthogonalize_(model) for the weights of a model, or "
-            f"X.data = {mended} for a matrix X"
+            f"{described} starts at distance {worst:.3g} from {times or 'the '}orthonormal matrices, outside the safe "
+            f"radius {radius:g}. Make it {times}orthonormal first: gs.orthogonalize_(model{option}) for the weights of "
+            f"a model, or X.data = {mended} for a matrix X"
+        )
+
+
+def check_scale_of(who: str, group: dict[str, Any], *, known: bool) -> None:
+    """Raise a ValueError for a bad scale of a group, or for any but 1 where the optimizer knows none."""
+    scale = group.get("scale", 1.0)
+    check_scale(scale)
+    if scale != 1 and not known:
+        raise ValueError(
+            f"{who} has no scales, and this group has scale={scale!r}; use LandingSGD, LandingAdam or attach_landing"
         )
 
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import HALF_TYPES
-from glideslope.formulas.orthogonality import distance
 from glideslope.optim.accepted import (
     check_dense_floats,
     check_dense_gradients,
     check_entry,
     check_keys,
+    check_scale_of,
     check_start,
     check_writable,
     has_data,
@@ -30,18 +30,19 @@ from glideslope.optim.bucket import (
     loaded_entries,
     outside_inference_mode,
 )
-from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis
+from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis, distances_of
 from glideslope.optim.groups import divided, not_matrices
+from glideslope.optim.scales import RADIAL_STATE
 from glideslope.optim.sharded import Sharded, warn_of_moves
 from glideslope.ranks.agreement import check_agreement, check_fingerprint
 from glideslope.ranks.dtensors import is_sharded, whole
-from glideslope.stiefel.sharding import sharded_distances
-from glideslope.stiefel.views import as_matrices, cuts_columns, default_view, matrix_shape
+from glideslope.stiefel.scales import fixed_scale
+from glideslope.stiefel.views import cuts_columns, default_view, matrix_shape
 
 Group = dict[str, Any]
 COUNTERS = ("shortened", "recovered", "skipped")
 # State entries of one number per matrix; all others have the shape of the parameter.
-PER_MATRIX = (*COUNTERS, "steps", "root_second_moment")
+PER_MATRIX = (*COUNTERS, "steps", "root_second_moment", *RADIAL_STATE)
 # Matrices up to this many entries are stacked by foreach=None: above it gathering costs more than batching saves.
 STACK_UP_TO = 32_768
 
@@ -145,6 +146,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
         for label, param in self._labelled(group):
             check_writable(f"{type(self).__name__}: {label}", param)
         self._check_options(group)
+        check_scale_of(type(self).__name__, group, known="scale" in self.defaults)
         if group["orthogonal"]:
             self._check_sharded(group)
             self._check_constrained(group)
@@ -152,7 +154,7 @@ class StiefelOptimizer(torch.optim.Optimizer):
     def diagnostics(self) -> Diagnostics:
         """Distance of every constrained parameter's matrices now, and how often each was shortened or skipped."""
         return Diagnostics(
-            self._diagnose(name, param, group["view"])
+            self._diagnose(name, param, group)
             for group in self.param_groups
             if group["orthogonal"]
             for name, param in self._named(group)
@@ -184,17 +186,19 @@ class StiefelOptimizer(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        if "scale" in self.defaults:  # states that were saved before there were scales
+            for group in self.param_groups:
+                group.setdefault("scale", self.defaults["scale"])
         self._has_sharded = any(g["orthogonal"] and any(map(is_sharded, g["params"])) for g in self.param_groups)
         self._reset_buckets()
 
-    def _diagnose(self, name: str, param: Tensor, view: str) -> MatrixDiagnosis:
-        state = self.state.get(param, {})
-        point = state.get("master", param.detach())
-        if is_sharded(param):
-            distances = sharded_distances(point, view)
-        else:
-            point = as_matrices(point, view)
-            distances = distance(point.float() if point.dtype in HALF_TYPES else point).reshape(-1).tolist()
+    def _diagnose(self, name: str, param: Tensor, group: Group) -> MatrixDiagnosis:
+        state, view = self.state.get(param, {}), group["view"]
+        sigma: float | Tensor | None = fixed_scale(group.get("scale", 1.0), tuple(param.shape), view)
+        if sigma is None and "scale" in state:
+            scales = whole(state["scale"])
+            sigma = scales if len(matrix_shape(tuple(param.shape), view)) == 3 else scales.squeeze(0)
+        distances = distances_of(state.get("master", param.detach()), view, sigma)
         counts = (whole(state[key]).tolist() if key in state else [0] * len(distances) for key in COUNTERS)
         return MatrixDiagnosis(name, distances, *counts)
 

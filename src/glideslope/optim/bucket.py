@@ -22,6 +22,7 @@ from glideslope.engine.products import Workspace
 from glideslope.engine.rounding import overflow_free_norm
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.field import without_normal_part
+from glideslope.formulas.orthogonality import per_matrix
 from glideslope.optim.estimate import Estimate, Products
 from glideslope.ranks.dtensors import is_sharded, whole
 from glideslope.stiefel.views import as_matrices, copy_matrices_, cuts_columns, flattened_shape, matrix_shape
@@ -63,10 +64,23 @@ class Bucket(ABC):
         self.workspace = Workspace()
         self.rule: Any = None
         """What the optimizer made of the group's options in the last step."""
+        self.sigma: float | Tensor = 1.0
+        """The scale σ in this step: a number, or one for each matrix."""
 
     @abstractmethod
     def points(self) -> Tensor:
         """The iterates, to be written in place."""
+
+    def divide_(self, X: Tensor, sigma: float | Tensor) -> None:
+        """Make the iterates X/σ, in their own memory, until `multiply_`: a step knows orthonormal matrices only."""
+        self.sigma = sigma
+        if isinstance(sigma, Tensor) or sigma != 1:
+            X.div_(per_matrix(sigma) if isinstance(sigma, Tensor) else sigma)
+
+    def multiply_(self, X: Tensor) -> None:
+        """Make X/σ iterates again, with σ as it is now."""
+        if isinstance(self.sigma, Tensor) or self.sigma != 1:
+            X.mul_(per_matrix(self.sigma) if isinstance(self.sigma, Tensor) else self.sigma)
 
     @abstractmethod
     def matrices_of(self, tensors: list[Tensor]) -> Tensor:
@@ -101,6 +115,10 @@ class Bucket(ABC):
         square = self.rule.has_square_form(*X.shape[-2:])
         memory = self.workspace.memory("cross", X, X.shape[-1], X.shape[-1])
         return Products(D, active, cross_of(X, D, square=square, out=memory), overflow_free_norm(X), square)
+
+    def norm_and_slope(self, X: Tensor, G: Tensor) -> Any:
+        """‖X‖_F and Re<G, X> of each matrix."""
+        return overflow_free_norm(X), (X.conj() * G).real.sum(dim=(-2, -1))
 
     def tangent(self, X: Tensor, G: Tensor, active: Tensor) -> Any:
         """G - X sym(X^H G), which may be written to G, and which matrices are active on all ranks."""

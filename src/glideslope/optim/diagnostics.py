@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from glideslope.formulas.arguments import HALF_TYPES
-from glideslope.formulas.orthogonality import spectral_distance
+from glideslope.formulas.orthogonality import distance, spectral_distance
 from glideslope.ranks.dtensors import is_sharded
+from glideslope.stiefel.scales import divided_by_scale
 from glideslope.stiefel.sharding import sharded_distances
 from glideslope.stiefel.views import as_matrices
 
@@ -26,7 +27,7 @@ class MatrixDiagnosis(NamedTuple):
 
     name: str
     distance: list[float]
-    """‖X^H X - I‖_F now (of the float32 master of a half-precision parameter)."""
+    """‖X^H X - I‖_F now, of X/σ with a scale σ (and of the float32 master of a half-precision parameter)."""
     shortened: list[int]
     """Steps the safeguard made shorter than the learning rate asked for."""
     recovered: list[int]
@@ -90,10 +91,17 @@ def callers_level() -> int:
     return level
 
 
-def largest_distance(param: Tensor, view: str, norm: Callable[[Tensor], Tensor]) -> float:
-    """The largest distance of the matrices of a parameter from orthonormal ones; to be called on all ranks."""
-    if is_sharded(param):
-        return max(sharded_distances(param, view, spectral=norm is spectral_distance))
-    point = as_matrices(param.detach(), view)
-    wide = point.float() if point.dtype in HALF_TYPES else point
-    return norm(wide).max().item() if wide.numel() else 0.0
+def distances_of(
+    point: Tensor, view: str, sigma: float | Tensor | None, norm: Callable[[Tensor], Tensor] = distance
+) -> list[float]:
+    """‖X^H X/σ² - I‖ of the matrices of a parameter; σ None is ‖X‖_F/√p. To be called on all ranks."""
+    if is_sharded(point):
+        return sharded_distances(point, view, sigma, spectral=norm is spectral_distance)
+    matrices = as_matrices(point, view)
+    wide = matrices.float() if matrices.dtype in HALF_TYPES else matrices
+    return norm(divided_by_scale(wide, sigma)).reshape(-1).tolist()
+
+
+def largest_distance(point: Tensor, view: str, sigma: float | None, norm: Callable[[Tensor], Tensor]) -> float:
+    """The largest of `distances_of`, NaN if any is."""
+    return torch.tensor(distances_of(point, view, sigma, norm), dtype=torch.float64).max().item()

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from glideslope.stiefel.marks import views_of
+from glideslope.stiefel.marks import Mark, views_of
 from glideslope.stiefel.models import add_to_group, param_groups
 
 Group = dict[str, Any]
@@ -17,8 +17,8 @@ def divided(given: Any, *, by_marks: bool = False) -> tuple[Any, bool]:
     """Groups that say whether they are constrained, and whether the marks of a model decided it.
 
     A module means its `param_groups`. A group with neither `orthogonal` nor `view` is divided by the marks that
-    `orthogonalize_` left: one group per view and one of the free parameters, in the order of their first parameters,
-    as `param_groups` has them. If no parameter of these groups is marked, all are constrained.
+    `orthogonalize_` left: one group per view and scale and one of the free parameters, in the order of their first
+    parameters, as `param_groups` has them. If no parameter of these groups is marked, all are constrained.
 
     Args:
         given: What an optimizer was given. What is none of the above is returned as it is: torch says what is wrong.
@@ -49,8 +49,8 @@ def is_undecided(group: Group) -> bool:
     return "orthogonal" not in group and "view" not in group and not isinstance(group["params"], set)
 
 
-def parts(group: Group, views: dict[int, str]) -> list[Group]:
-    """A group divided by the views of its parameters, None being free; each part has all of its options."""
+def parts(group: Group, views: dict[int, Mark]) -> list[Group]:
+    """A group divided by the marks of its parameters, None being free; each part has all of its options."""
     options = {key: value for key, value in group.items() if key not in ("params", "param_names")}
     entries = group["params"]
     if "param_names" in group:

@@ -13,6 +13,7 @@ import torch
 from glideslope.optim.base import Group
 from glideslope.optim.bucket import outside_inference_mode
 from glideslope.optim.proposal import ProposalLanding
+from glideslope.stiefel.scales import Scale
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 
@@ -180,6 +181,7 @@ def attach_landing(
     safeguard: str | None = "lemma",
     metric: str = "euclidean",
     normal_step: str = "newton-schulz",
+    scale: Scale = 1.0,
     foreach: bool | None = None,
 ) -> AnyOptimizer:
     r"""Make any torch optimizer keep `params` orthonormal: its proposed update D becomes a landing step.
@@ -200,6 +202,7 @@ def attach_landing(
         safeguard: "lemma", "exact" or None.
         metric: "euclidean", the tangent part as it is, or "canonical", half of it outside of span(X).
         normal_step: "newton-schulz", "polar" or "landing".
+        scale: σ of the constraint X^H X = σ² I, a number or "modular", sqrt(out/in): X/σ takes the step along D/σ.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
     """
     if getattr(optimizer, "landing", None) is not None:
@@ -218,6 +221,7 @@ def attach_landing(
         "safeguard": safeguard,
         "metric": metric,
         "normal_step": normal_step,
+        "scale": scale,
         "foreach": foreach,
     }
     Landing(optimizer, params, options)

@@ -23,9 +23,11 @@ from glideslope.optim.estimate import (
     momentum_direction,
 )
 from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options, learning_rate
+from glideslope.optim.scales import adam_radial, fixed_scale_of, in_units, move_scale, of_moved, to_units_
 from glideslope.optim.sharded import Sharded
 from glideslope.optim.torch_steps import adamw_step, sgd_step
 from glideslope.ranks.sums import run_in_bundles
+from glideslope.stiefel.scales import Scale
 
 LandingOptions = ("attraction", "safe_radius", "metric", "normal_step", "safeguard")
 
@@ -40,25 +42,44 @@ class LandingOptimizer(StiefelOptimizer):
         return rule_of(group).is_spectral
 
     def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
-        X, G, known = self._begin(bucket, given, group)
-        count(bucket, bucket.step(X, self._estimate(bucket, X, G, known, group)))
+        X, G = self._begin(bucket, given, group)
+        sizes = bucket.norm_and_slope(X, G) if group["scale"] == "free" else None
+        radial = to_units_(bucket, X, group, sizes)
+        try:
+            known = self._needed(bucket, X, G, group)
+            estimate = in_units(self._estimate(bucket, X, G, known, group), bucket.sigma)
+            self._end(bucket, bucket.step(X, estimate), radial, group)
+        finally:
+            bucket.multiply_(X)
         self._tell_of_shortening(bucket, group)
 
     def _step_sharded(self, buckets: list[tuple[Sharded, list[Tensor], Group]]) -> None:
         run_in_bundles([bucket for bucket, _, _ in buckets], lambda _, i: self._sharded_step(*buckets[i]))
 
     def _sharded_step(self, bucket: Sharded, given: list[Tensor], group: Group) -> Summed[None]:
-        X, G, asked = self._begin(bucket, given, group)
-        known = None if asked is None else (yield from asked)
-        count(bucket, (yield from bucket.step(X, self._estimate(bucket, X, G, known, group))))
+        X, G = self._begin(bucket, given, group)
+        sizes = (yield from bucket.norm_and_slope(X, G)) if group["scale"] == "free" else None
+        radial = to_units_(bucket, X, group, sizes)
+        try:
+            asked = self._needed(bucket, X, G, group)
+            known = None if asked is None else (yield from asked)
+            estimate = in_units(self._estimate(bucket, X, G, known, group), bucket.sigma)
+            self._end(bucket, (yield from bucket.step(X, estimate)), radial, group)
+        finally:
+            bucket.multiply_(X)
         bucket.write()
 
-    def _begin(self, bucket: Bucket, given: list[Tensor], group: Group) -> tuple[Tensor, Tensor, Any]:
-        """Points, gradients, and what the estimate needs."""
+    def _begin(self, bucket: Bucket, given: list[Tensor], group: Group) -> tuple[Tensor, Tensor]:
+        """Points and gradients."""
         X, G = bucket.points(), bucket.gradients(given)
         G = -G if group["maximize"] else G
-        bucket.rule = rule_of(group, bucket.rule)
-        return X, G, self._needed(bucket, X, G, group)
+        bucket.rule = rule_of(group, bucket.rule, fixed_scale_of(bucket, group) or 1.0)
+        return X, G
+
+    def _end(self, bucket: Bucket, outcome: StepOutcome, radial: Tensor | None, group: Group) -> None:
+        count(bucket, outcome)
+        if radial is not None:
+            move_scale(bucket, self._scale_change(bucket, of_moved(radial, outcome), group))
 
     def _tell_of_shortening(self, bucket: Bucket, group: Group) -> None:
         """Warn once if most of a hundred steps of a matrix were shortened; on the CPU, where looking costs nothing."""
@@ -87,6 +108,10 @@ class LandingOptimizer(StiefelOptimizer):
     def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, known: Any, group: Group) -> Estimate:
         """The gradient estimate and how to step along it; `known` is what is `_needed`."""
 
+    def _scale_change(self, bucket: Bucket, radial: Tensor, group: Group) -> Tensor:
+        """By how much free scales σ decrease, from the radial part of the gradient: NaN stays NaN."""
+        raise NotImplementedError
+
 
 def count(bucket: Bucket, outcome: StepOutcome) -> None:
     """Add what a step did to the counters of its matrices."""
@@ -99,9 +124,19 @@ def count(bucket: Bucket, outcome: StepOutcome) -> None:
             counter.add_(counted)
 
 
-def rule_of(group: Group, known: StepRule | None = None) -> StepRule:
-    """The landing options of a group, checked; `known` if they are the same."""
+def rule_of(group: Group, known: StepRule | None = None, sigma: float = 1.0) -> StepRule:
+    """The landing options of a group, checked; `known` if they are the same.
+
+    A number λ becomes λσ with the step size η/σ of X/σ, so that the pull ηλ of a step stays what it was.
+    """
     options = [group[option] for option in LandingOptions]
+    if sigma != 1 and not isinstance(options[0], str):
+        options[0] = options[0] * sigma
+    if group["scale"] == "free" and group["normal_step"] == "landing" and group["attraction"] != "auto":
+        raise ValueError(
+            f'scale="free" needs attraction="auto" or another normal_step; got attraction={group["attraction"]!r}, '
+            "whose pull would change with σ"
+        )
     return known if known is not None and options == list(known.options) else StepRule(*options)
 
 
@@ -109,7 +144,8 @@ class LandingSGD(LandingOptimizer):
     r"""Landing SGD, eq. (20): X <- X - min(lr, η(X)) (grad + λ X (X^H X - I)), with momentum on the gradient.
 
     Constrained matrices stay in the safe region for any finite gradient and learning rate. Free parameters
-    (groups with orthogonal=False) follow torch.optim.SGD. Weight decay has no effect on a constrained matrix.
+    (groups with orthogonal=False) follow torch.optim.SGD. Weight decay has no effect on a constrained matrix, whose
+    norm is fixed.
 
     Args:
         params: The model, its parameters, named parameters or groups. Marked ones are constrained; if none is marked,
@@ -118,7 +154,7 @@ class LandingSGD(LandingOptimizer):
         momentum: Momentum factor. The buffer loses its normal part in every step: that of a gradient does not
             vanish at a solution. One product more.
         dampening: Dampening of the momentum.
-        weight_decay: L2 penalty of the free parameters.
+        weight_decay: L2 penalty of the free parameters and of free scales.
         nesterov: Nesterov's momentum.
         attraction: Weight λ > 0 of the pull towards the manifold. "auto" is 1/(2 lr): every whole step contains one
             Newton-Schulz step, so the distance shrinks with lr² and a schedule that ends near zero ends orthonormal.
@@ -128,6 +164,10 @@ class LandingSGD(LandingOptimizer):
         metric: "euclidean", or "canonical", the paper's, half as long outside of span(X).
         normal_step: "landing", the paper's, with the fewest products; "newton-schulz" or "polar" end every step on the
             manifold, up to O(lr⁴) or exactly.
+        scale: σ > 0 of the constraint X^H X = σ² I: a number, "modular" for sqrt(out/in), or "free". The step is that
+            of X/σ with lr/σ, so lr means what it means for X: X - lr (G - X sym(X^H G)/σ²). A free σ starts as
+            ‖X‖_F/√p and moves by the radial part of the gradient, -lr Re<G, X>/(pσ), without momentum, by a factor of
+            2 a step at most; weight decay acts on it.
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
     """
@@ -146,6 +186,7 @@ class LandingSGD(LandingOptimizer):
         safeguard: str | None = "lemma",
         metric: str = "euclidean",
         normal_step: str = "landing",
+        scale: Scale = 1.0,
         maximize: bool = False,
         foreach: bool | None = None,
     ) -> None:
@@ -162,6 +203,7 @@ class LandingSGD(LandingOptimizer):
                 "safeguard": safeguard,
                 "metric": metric,
                 "normal_step": normal_step,
+                "scale": scale,
                 "maximize": maximize,
                 "foreach": foreach,
             },
@@ -183,6 +225,10 @@ class LandingSGD(LandingOptimizer):
         keep_tangent_momentum(bucket, X, known, Momentum.of(group))
         return Estimate(known.D, learning_rate(group), known.active, known)
 
+    def _scale_change(self, bucket: Bucket, radial: Tensor, group: Group) -> Tensor:
+        change: Tensor = (radial + group["weight_decay"] * bucket.sigma) * learning_rate(group)
+        return change
+
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         sgd_step(params, grads, [self.state[param] for param in params], group)
 
@@ -200,7 +246,7 @@ class LandingAdam(LandingOptimizer):
         lr: Learning rate, a number or a tensor.
         betas: Decay of the first and second moment.
         eps: Added to the root of the second moment.
-        weight_decay: Decoupled weight decay of the free parameters; no effect on a constrained matrix.
+        weight_decay: Decoupled weight decay of the free parameters and of free scales.
         attraction: For normal_step="landing", as in LandingSGD.
         safe_radius: Radius ε in (0, 1) of the safe region ‖X^H X - I‖ <= ε: Frobenius norm for the paper's step,
             spectral norm for "newton-schulz", "polar" and "exact"; at most 0.9 for "polar".
@@ -208,6 +254,8 @@ class LandingAdam(LandingOptimizer):
         metric: "euclidean", or "canonical", the paper's, half as long outside of span(X).
         normal_step: "newton-schulz", "polar" or "landing". Adam's steps are long in all directions at once: the
             Frobenius ball of "landing" would shorten those of large matrices.
+        scale: As in LandingSGD. Entries of X move by lr, whatever σ. A free σ moves as a scalar parameter of AdamW
+            does: by about lr a step, with moments and decoupled weight decay of its own.
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
     """
@@ -225,6 +273,7 @@ class LandingAdam(LandingOptimizer):
         safeguard: str | None = "lemma",
         metric: str = "euclidean",
         normal_step: str = "newton-schulz",
+        scale: Scale = 1.0,
         maximize: bool = False,
         foreach: bool | None = None,
     ) -> None:
@@ -240,6 +289,7 @@ class LandingAdam(LandingOptimizer):
                 "safeguard": safeguard,
                 "metric": metric,
                 "normal_step": normal_step,
+                "scale": scale,
                 "maximize": maximize,
                 "foreach": foreach,
             },
@@ -256,6 +306,11 @@ class LandingAdam(LandingOptimizer):
     def _estimate(self, bucket: Bucket, X: Tensor, G: Tensor, known: Any, group: Group) -> Estimate:
         estimate, active = adam_moments(bucket, *known, betas=group["betas"], eps=group["eps"])
         return Estimate(estimate, learning_rate(group) * bucket.matrix_shape[-2] ** 0.5, active)
+
+    def _scale_change(self, bucket: Bucket, radial: Tensor, group: Group) -> Tensor:
+        direction = adam_radial(bucket, radial, betas=group["betas"], eps=group["eps"])
+        change: Tensor = (direction + group["weight_decay"] * bucket.sigma) * learning_rate(group)
+        return change
 
     def _step_free(self, params: list[Tensor], grads: list[Tensor], group: Group) -> None:
         adamw_step(params, grads, [self.state[param] for param in params], group)

@@ -19,6 +19,7 @@ from glideslope.optim.sharded import Sharded
 from glideslope.ranks.agreement import check_fingerprint
 from glideslope.ranks.dtensors import local_part
 from glideslope.ranks.sums import run_in_bundles
+from glideslope.stiefel.scales import divided_by_scale, fixed_scale
 
 
 class ProposalLanding(LandingOptimizer):
@@ -44,17 +45,17 @@ class ProposalLanding(LandingOptimizer):
     def lend(self) -> None:
         """Replace the gradients of constrained parameters by their tangent parts, until `take_back`."""
         self._check_gradients([[param.grad for param in group["params"]] for group in self.param_groups])
-        sharded: list[Sharded] = []
+        sharded: list[tuple[Sharded, Group]] = []
         for index, group in enumerate(self.param_groups):
             params = [param for param in group["params"] if param.grad is not None] if group["orthogonal"] else []
             for bucket in self._buckets(index, group, params) if params else []:
                 if isinstance(bucket, Sharded):
-                    sharded.append(bucket)
+                    sharded.append((bucket, group))
                 else:
-                    self._lend(bucket, *self._tangent_gradients(bucket))
+                    self._lend(bucket, *self._tangent_gradients(bucket, group))
         if self._has_sharded:
             check_fingerprint(type(self).__name__, self.param_groups, super()._gradients_of)
-            run_in_bundles(sharded, lambda bucket, _: self._lend_sharded(bucket))
+            run_in_bundles([bucket for bucket, _ in sharded], lambda _, i: self._lend_sharded(*sharded[i]))
 
     def take_back(self) -> None:
         """Make the gradients those of the caller again."""
@@ -80,6 +81,11 @@ class ProposalLanding(LandingOptimizer):
         self.take_back()
 
     def _check_options(self, group: Group) -> None:
+        if group["scale"] == "free":
+            raise ValueError(
+                'attach_landing: scale="free" needs the radial part of the gradient, which an attached optimizer does '
+                'not see; use LandingSGD or LandingAdam, or scale="modular" or a number'
+            )
         rule_of(group)
 
     def _constrained(self) -> list[Tensor]:
@@ -93,9 +99,10 @@ class ProposalLanding(LandingOptimizer):
             points, before, proposed = (list(map(local_part, tensors)) for tensors in (points, before, proposed))
         return points, before, proposed
 
-    def _tangent_gradients(self, bucket: Bucket) -> Any:
+    def _tangent_gradients(self, bucket: Bucket, group: Group) -> Any:
         """The gradients without their normal parts, which per-entry scaling would mix in, and which are finite."""
         X = bucket.matrices_of([param.detach() for param in bucket.params])
+        X = divided_by_scale(X, fixed_scale(group["scale"], tuple(bucket.params[0].shape), bucket.view))
         G = bucket.matrices_of([param.grad for param in bucket.params if param.grad is not None]).clone()
         finite = torch.isfinite(G.sum(dim=(-2, -1)))
         return bucket.tangent(X, zero_where_not_finite_(G), finite)
@@ -109,8 +116,8 @@ class ProposalLanding(LandingOptimizer):
             self._lent[param] = (param.grad, tensor, part)
             param.grad = tensor
 
-    def _lend_sharded(self, bucket: Sharded) -> Summed[None]:
-        self._lend(bucket, *(yield from self._tangent_gradients(bucket)))
+    def _lend_sharded(self, bucket: Sharded, group: Group) -> Summed[None]:
+        self._lend(bucket, *(yield from self._tangent_gradients(bucket, group)))
 
     def _gradients_of(self, params: Sequence[Tensor]) -> list[Tensor | None]:
         return [None if param.grad is None else self._proposed.get(param) for param in params]

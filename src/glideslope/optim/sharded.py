@@ -92,6 +92,10 @@ class Sharded(Bucket):
         square = self.rule.has_square_form(*self.matrix_shape[-2:])
         return Products(D, inactive.real == 0, cross, length, square, gram)
 
+    def norm_and_slope(self, X: Tensor, G: Tensor) -> Summed[tuple[Tensor, Tensor]]:
+        square, slope = yield [squared_norm(X), (X.conj() * G).real.sum(dim=(-2, -1)).double()]
+        return square.sqrt().to(REAL_TYPE[X.dtype]), slope.to(REAL_TYPE[X.dtype])
+
     def tangent(self, X: Tensor, G: Tensor, active: Tensor) -> Summed[tuple[Tensor, Tensor]]:
         tangent, inactive = yield from tangent_rows(X, G, active.logical_not().to(G.dtype))
         return tangent, inactive.real == 0

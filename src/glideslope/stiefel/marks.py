@@ -1,7 +1,8 @@
 """Marks: which parameters of a model are constrained, kept on the modules that own them.
 
-A mark is the attribute `_glideslope_views` of a module, {parameter name: view}. It is no attribute of the parameter,
-because deepcopy and pickle drop those; on the module it also survives torch.jit.script. Optimizers are often given bare
+A mark is the attribute `_glideslope_views` of a module, {parameter name: view}, and where the scale is not 1 also
+`_glideslope_scales`, {parameter name: scale in words}. It is no attribute of the parameter, because deepcopy and pickle
+drop those; on the module it also survives torch.jit.script. Optimizers are often given bare
 parameters: `views_of` finds their marks through the modules that are alive, and keeps none of them alive.
 """
 
@@ -17,9 +18,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from glideslope.stiefel.scales import Scale
+
 MARK = "_glideslope_views"
+SCALE_MARK = "_glideslope_scales"
 # Marked modules by id. Modules, not parameters: FSDP2 and some conversions replace the parameters of a module.
 _seen: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
+
+
+class Mark(NamedTuple):
+    """How a constrained parameter is read as matrices, and of which multiple of orthonormal ones."""
+
+    view: str
+    scale: Scale = 1.0
 
 
 class Place(NamedTuple):
@@ -32,12 +43,17 @@ class Place(NamedTuple):
 
 
 class NamedParameter(NamedTuple):
-    """A parameter under its first name, with all the names it is tied under, and its view if it is marked."""
+    """A parameter under its first name, with all the names it is tied under, and its mark if there is one."""
 
     name: str
     parameter: nn.Parameter
-    view: str | None
+    mark: Mark | None
     all_names: tuple[str, ...]
+
+    @property
+    def view(self) -> str | None:
+        """The view of its mark."""
+        return None if self.mark is None else self.mark.view
 
 
 def places(model: nn.Module) -> Iterator[Place]:
@@ -49,7 +65,7 @@ def places(model: nn.Module) -> Iterator[Place]:
 
 def named(model: nn.Module) -> list[NamedParameter]:
     """Every parameter once, with its marks."""
-    views: dict[int, str] = {}
+    found: dict[int, Mark] = {}
     names: dict[int, list[str]] = {}
     parameters: dict[int, nn.Parameter] = {}
     for place in places(model):
@@ -58,16 +74,16 @@ def named(model: nn.Module) -> list[NamedParameter]:
         names.setdefault(key, []).append(place.name)
         if place.local_name in marks_of(place.module):
             _seen[id(place.module)] = place.module
-            views.setdefault(key, marks_of(place.module)[place.local_name])
+            found.setdefault(key, mark_of(place.module, place.local_name))
     refuse_lost_marks(model)
     return [
-        NamedParameter(all_names[0], parameters[k], views.get(k), tuple(all_names)) for k, all_names in names.items()
+        NamedParameter(all_names[0], parameters[k], found.get(k), tuple(all_names)) for k, all_names in names.items()
     ]
 
 
-def marked(model: nn.Module, caller: str) -> list[tuple[str, nn.Parameter, str]]:
-    """(name, parameter, view) of every marked parameter; a ValueError if there is none."""
-    found = [(one.name, one.parameter, one.view) for one in named(model) if one.view is not None]
+def marked(model: nn.Module, caller: str) -> list[tuple[str, nn.Parameter, Mark]]:
+    """(name, parameter, mark) of every marked parameter; a ValueError if there is none."""
+    found = [(one.name, one.parameter, one.mark) for one in named(model) if one.mark is not None]
     if not found:
         raise ValueError(
             f"{caller}: no parameter of this {type(model).__name__} is marked as orthonormal; "
@@ -76,33 +92,43 @@ def marked(model: nn.Module, caller: str) -> list[tuple[str, nn.Parameter, str]]
     return found
 
 
-def mark_(module: nn.Module, local_name: str, view: str) -> None:
+def mark_(module: nn.Module, local_name: str, view: str, scale: Scale = 1.0) -> None:
     """Mark one parameter of a module."""
+    unmark_(module, local_name)
     # A new dict: a shallow copy of the module, if there is one, keeps its own marks.
     setattr(module, MARK, {**marks_of(module), local_name: view})
+    if scale != 1:
+        setattr(module, SCALE_MARK, {**marks_of(module, SCALE_MARK), local_name: str(scale)})
     _seen[id(module)] = module
 
 
 def unmark_(module: nn.Module, local_name: str) -> None:
     """Take the mark of one parameter of a module away, if it has one."""
-    left = {name: view for name, view in marks_of(module).items() if name != local_name}
-    if left:
-        setattr(module, MARK, left)
-    elif marks_of(module):
-        delattr(module, MARK)
+    for attribute in (MARK, SCALE_MARK):
+        left = {name: text for name, text in marks_of(module, attribute).items() if name != local_name}
+        if left:
+            setattr(module, attribute, left)
+        elif marks_of(module, attribute):
+            delattr(module, attribute)
 
 
-def marks_of(module: nn.Module) -> Mapping[str, str]:
-    """{parameter name: view} of the module itself, none of what it wraps."""
+def marks_of(module: nn.Module, attribute: str = MARK) -> Mapping[str, str]:
+    """{parameter name: view} of the module itself, none of what it wraps; of `SCALE_MARK` the scales that are not 1."""
     if isinstance(module, torch.jit.ScriptModule):
-        marks: Mapping[str, str] = getattr(module, MARK, {})
+        marks: Mapping[str, str] = getattr(module, attribute, {})
     else:  # not getattr: torch.compile's wrapper answers with the attributes of the module inside
-        marks = vars(module).get(MARK, {})
+        marks = vars(module).get(attribute, {})
     return marks
 
 
-def views_of(parameters: Iterable[Tensor]) -> dict[int, str]:
-    """{id: view} of those among bare parameters that a marked module owns.
+def mark_of(module: nn.Module, local_name: str) -> Mark:
+    """The mark of a parameter of the module that has one."""
+    scale = marks_of(module, SCALE_MARK).get(local_name, "1")
+    return Mark(marks_of(module)[local_name], scale if scale in ("modular", "free") else float(scale))
+
+
+def views_of(parameters: Iterable[Tensor]) -> dict[int, Mark]:
+    """{id: mark} of those among bare parameters that a marked module owns.
 
     A copy of a model, by deepcopy or pickle, was never seen here. Where one could be missed, all live objects are
     looked through, which takes a fraction of a second: if some parameters have marks and other matrices have none,
@@ -119,15 +145,15 @@ def views_of(parameters: Iterable[Tensor]) -> dict[int, str]:
     return views
 
 
-def views_of_seen(given: Sequence[Tensor]) -> dict[int, str]:
+def views_of_seen(given: Sequence[Tensor]) -> dict[int, Mark]:
     """The same from the modules that were marked or walked through."""
     wanted = {id(parameter) for parameter in given}
-    views: dict[int, str] = {}
+    views: dict[int, Mark] = {}
     for module in list(_seen.values()):
-        marks = marks_of(module)
+        known = marks_of(module)
         for local_name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            if local_name in marks and id(parameter) in wanted:
-                views.setdefault(id(parameter), marks[local_name])
+            if local_name in known and id(parameter) in wanted:
+                views.setdefault(id(parameter), mark_of(module, local_name))
     return views
 
 

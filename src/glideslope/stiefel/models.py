@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from glideslope.ranks.dtensors import is_sharded
-from glideslope.stiefel.marks import mark_, marked, matching, named
-from glideslope.stiefel.points import project
+from glideslope.stiefel.marks import Mark, mark_, marked, matching, named
+from glideslope.stiefel.scales import Scale, check_scale, fixed_scale
 from glideslope.stiefel.selection import Select, select_weights
-from glideslope.stiefel.sharding import project_sharded_
+from glideslope.stiefel.sharding import project_sharded_, projected
 from glideslope.stiefel.views import as_matrices, copy_matrices_
 
 RESERVED = ("params", "orthogonal", "view")
 
 
-def orthogonalize_(model: nn.Module, select: Select = None) -> list[str]:
+def orthogonalize_(model: nn.Module, select: Select = None, *, scale: Scale = 1.0) -> list[str]:
     """Make weights of the model orthonormal in place, mark them as constrained, and return their names.
 
     Each becomes the nearest orthonormal one, computed in float64 and rounded once. Parameters stay plain ones in their
@@ -32,44 +32,51 @@ def orthogonalize_(model: nn.Module, select: Select = None) -> list[str]:
             modules of these types and of the linear, convolution and attention layers in them; of recurrent modules
             the recurrent weights. Names or patterns ("layer*.weight") of parameters. A predicate
             (name, parameter, module) that returns True, or the view to read the parameter with.
+        scale: The weights become σ times orthonormal ones: σ a number; "modular", sqrt(out/in) of each matrix; or
+            "free", ‖X‖_F/√p as it is. The mark keeps it, for `param_groups`, `project_` and `orthogonality`.
     """
+    check_scale(scale)
     chosen = select_weights(model, select)
     for place, view in chosen:
-        project_parameter_(place.parameter, view)
-        mark_(place.module, place.local_name, view)
+        project_parameter_(place.parameter, Mark(view, scale))
+        mark_(place.module, place.local_name, view, scale)
     return [place.name for place, _ in chosen]
 
 
 def project_(model: nn.Module) -> list[str]:
     """Replace every marked weight by the nearest orthonormal one, computed in float64 and rounded once.
 
-    In place; returns the names. For the end of training, before evaluation or export.
+    With a scale in its mark, by σ times that one. In place; returns the names. For the end of training, before
+    evaluation or export.
     """
     found = marked(model, "project_")
-    for name, parameter, view in found:
+    for name, parameter, mark in found:
         try:
-            project_parameter_(parameter, view)
+            project_parameter_(parameter, mark)
         except ValueError as error:
             raise ValueError(f"project_: '{name}': {error}") from error
     return [name for name, _, _ in found]
 
 
 @torch.no_grad()
-def project_parameter_(parameter: Tensor, view: str) -> None:
-    """Replace one parameter by the nearest orthonormal one, in its own storage."""
+def project_parameter_(parameter: Tensor, mark: Mark) -> None:
+    """Replace one parameter by the nearest orthonormal one times its scale, in its own storage."""
+    view, scale = mark
+    sigma = fixed_scale(scale, tuple(parameter.shape), view)
     if is_sharded(parameter):
-        project_sharded_(parameter, view)
-        return
-    copy_matrices_(parameter, project(as_matrices(parameter, view)), view)
+        project_sharded_(parameter, view, sigma)
+    else:
+        copy_matrices_(parameter, projected(as_matrices(parameter, view), sigma), view)
 
 
 def param_groups(
     model: nn.Module, patterns: Mapping[str, Mapping[str, Any]] | None = None, **options: Any
 ) -> list[dict[str, Any]]:
-    """Parameter groups for an optimizer: the marked parameters, one group per view, and the free ones.
+    """Parameter groups for an optimizer: the marked parameters, one group per view and scale, and the free ones.
 
-    A group is {"params": [(name, parameter), ...], "orthogonal": True, "view": view, **options}; that of the free
-    parameters has "orthogonal": False and no view. Parameters that need no gradient are left out.
+    A group is {"params": [(name, parameter), ...], "orthogonal": True, "view": view, **options}, with a "scale" where
+    the marks have one; that of the free parameters has "orthogonal": False and no view. Parameters that need no
+    gradient are left out.
 
     Args:
         model: Any module. Without marks all its parameters are free, and a UserWarning says so.
@@ -87,7 +94,7 @@ def param_groups(
         for matched, values in overrides:
             if not matched.isdisjoint(one.all_names):
                 chosen.update(values)
-        add_to_group(groups, (one.name, one.parameter), one.view, chosen)
+        add_to_group(groups, (one.name, one.parameter), one.mark, chosen)
     if groups and not any(one.view for one in parameters):
         warnings.warn(
             f"param_groups: no parameter of this {type(model).__name__} is marked as orthonormal, so that all are "
@@ -99,13 +106,15 @@ def param_groups(
 
 
 def add_to_group(
-    groups: list[dict[str, Any]], entry: tuple[str, nn.Parameter] | Tensor, view: str | None, options: dict[str, Any]
+    groups: list[dict[str, Any]], entry: tuple[str, nn.Parameter] | Tensor, mark: Mark | None, options: dict[str, Any]
 ) -> None:
-    """Append the entry to the group of this view and these options, which is made if there is none."""
+    """Append the entry to the group of this mark and these options, which is made if there is none."""
     reserved = [key for key in RESERVED if key in options]
     if reserved:
         raise ValueError(f"param_groups sets {reserved[0]!r} from the marks of the model; it cannot be an option")
-    keys: dict[str, Any] = {"orthogonal": False} if view is None else {"orthogonal": True, "view": view}
+    keys: dict[str, Any] = {"orthogonal": False} if mark is None else {"orthogonal": True, "view": mark.view}
+    if mark is not None and mark.scale != 1:
+        keys["scale"] = mark.scale
     wanted = {**keys, **options}
     for group in groups:
         if same_options({key: value for key, value in group.items() if key != "params"}, wanted):

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from glideslope.formulas.orthogonality import distance, frobenius, subtract_identity_
+from glideslope.formulas.orthogonality import distance, frobenius, per_matrix, subtract_identity_
 from glideslope.ranks.dtensors import is_sharded
 from glideslope.stiefel.marks import marked
-from glideslope.stiefel.sharding import all_matrices, sharded_gram
+from glideslope.stiefel.scales import Scale, divided_by_scale, fixed_scale, own_scale
+from glideslope.stiefel.sharding import all_matrices, sharded_gram, squared_scale
 from glideslope.stiefel.views import as_matrices, matrix_shape
 
 HEADINGS = ("name", "matrix", "view", "count", "distance", "smallest", "largest")
@@ -23,9 +24,10 @@ LEFT_ALIGNED = ("name", "view", "orthonormal")
 
 
 class OrthogonalityRow(NamedTuple):
-    """One weight: shape (n, p) and number of its matrices, largest ‖X^H X - I‖_F, extreme singular values.
+    """One weight: shape (n, p) and number of its matrices, largest ‖X^H X/σ² - I‖_F, extreme singular values, σ.
 
-    The three numbers are computed in float64 and are the worst over the matrices; NaN if an entry is not finite.
+    σ is 1 unless the mark of the weight has a scale; of free ones it is the largest. The numbers are computed in
+    float64 and are the worst over the matrices; NaN if an entry is not finite.
     """
 
     name: str
@@ -35,6 +37,7 @@ class OrthogonalityRow(NamedTuple):
     distance: float
     smallest: float
     largest: float
+    scale: float = 1.0
 
 
 class OrthogonalityReport(Sequence[OrthogonalityRow]):
@@ -60,12 +63,19 @@ class OrthogonalityReport(Sequence[OrthogonalityRow]):
         return math.nan if any(map(math.isnan, distances)) else max(distances, default=0.0)
 
     def cells(self, tolerance: float | None = None) -> list[tuple[str, ...]]:
-        """Headings and rows as text; with a tolerance, a last column says whether the distance is within it."""
-        lines: list[tuple[str, ...]] = [HEADINGS if tolerance is None else (*HEADINGS, "orthonormal")]
+        """Headings and rows as text; with a tolerance, a last column says whether the distance is within it.
+
+        That is "yes", "no", or "scaled" for a weight that is orthonormal up to its scale.
+        """
+        scaled = any(row.scale != 1 for row in self.rows)  # a column that most reports do not need
+        headings = (*HEADINGS, "scale") if scaled else HEADINGS
+        lines: list[tuple[str, ...]] = [headings if tolerance is None else (*headings, "orthonormal")]
         for row in self.rows:
-            numbers = (f"{row.distance:.1e}", f"{row.smallest:.6f}", f"{row.largest:.6f}")
+            numbers: tuple[str, ...] = (f"{row.distance:.1e}", f"{row.smallest:.6f}", f"{row.largest:.6f}")
+            numbers = (*numbers, f"{row.scale:.6f}") if scaled else numbers
             line = (row.name, f"{row.shape[0]} x {row.shape[1]}", row.view, str(row.count), *numbers)
-            lines.append(line if tolerance is None else (*line, "yes" if row.distance <= tolerance else "no"))
+            verdict = "no" if not row.distance <= (tolerance or 0) else "yes" if row.scale == 1 else "scaled"
+            lines.append(line if tolerance is None else (*line, verdict))
         return lines
 
     def table(self, tolerance: float | None = None) -> str:
@@ -95,6 +105,8 @@ def orthogonality(
 ) -> OrthogonalityReport:
     """Report of every marked weight of a model: distance and extreme singular values, computed in float64.
 
+    The distance is that to orthonormal matrices times the scale of the mark.
+
     Args:
         model: A model after `orthogonalize_`; or tensors by name, as in a state_dict, which holds no marks.
         views: For tensors by name only: {name: view} of those to report. Without it all that can be matrices are
@@ -103,7 +115,8 @@ def orthogonality(
     if isinstance(model, nn.Module):
         if views is not None:
             raise ValueError("views are for tensors by name; those of a model are its marks, set by orthogonalize_")
-        return OrthogonalityReport([measure(*entry) for entry in marked(model, "orthogonality")])
+        entries = marked(model, "orthogonality")
+        return OrthogonalityReport([measure(name, parameter, *mark) for name, parameter, mark in entries])
     if views is None:
         guesses = {name: view_of_tensor(name, tensor) for name, tensor in model.items()}
         views = {name: view for name, view in guesses.items() if view is not None}
@@ -140,10 +153,11 @@ def view_of_tensor(name: str, tensor: object) -> str | None:
 
 
 @torch.no_grad()
-def measure(name: str, tensor: Tensor, view: str) -> OrthogonalityRow:
+def measure(name: str, tensor: Tensor, view: str, scale: Scale = 1.0) -> OrthogonalityRow:
     """Row of one tensor; of a DTensor by p x p sums, to be called on all ranks."""
+    sigma = fixed_scale(scale, tuple(tensor.shape), view)
     if is_sharded(tensor):
-        return measure_sharded(name, tensor, view)
+        return measure_sharded(name, tensor, view, sigma)
     # On the CPU: not every device has float64.
     wide = tensor.to(device="cpu", dtype=torch.complex128 if tensor.is_complex() else torch.float64)
     X = as_matrices(wide, view)
@@ -152,19 +166,22 @@ def measure(name: str, tensor: Tensor, view: str) -> OrthogonalityRow:
     if not bool(torch.isfinite(X).all()):
         return OrthogonalityRow(name, (n, p), view, count, math.nan, math.nan, math.nan)
     singular_values = torch.linalg.svdvals(X)
-    worst = (distance(X).max(), singular_values.min(), singular_values.max())
+    scales = own_scale(X) if sigma is None else torch.tensor(sigma, dtype=torch.float64)
+    far = distance(divided_by_scale(X, scales))
+    worst = (far.max(), singular_values.min(), singular_values.max(), scales.max())
     return OrthogonalityRow(name, (n, p), view, count, *(number.item() for number in worst))
 
 
-def measure_sharded(name: str, tensor: Tensor, view: str) -> OrthogonalityRow:
+def measure_sharded(name: str, tensor: Tensor, view: str, sigma: float | None) -> OrthogonalityRow:
     """Row of one DTensor: singular values as roots of the eigenvalues of the Gram matrix, exact to 1e-16 near one."""
     *batch, n, p = matrix_shape(tensor.shape, view)
     count = batch[0] if batch else 1
     layout, _, gram = sharded_gram(tensor, view)
-    far = all_matrices(layout, frobenius(subtract_identity_(gram.clone())), count)
+    square = squared_scale(gram, sigma)
+    far = all_matrices(layout, frobenius(subtract_identity_(gram / per_matrix(square))), count)
     if not bool(torch.isfinite(far).all()):
         return OrthogonalityRow(name, (n, p), view, count, math.nan, math.nan, math.nan)
     eigenvalues = torch.linalg.eigvalsh(gram).clamp(min=0).sqrt()
     smallest, largest = (all_matrices(layout, eigenvalues[..., end], count) for end in (0, -1))
-    worst = (far.max(), smallest.min(), largest.max())
+    worst = (far.max(), smallest.min(), largest.max(), all_matrices(layout, square, count).max().sqrt())
     return OrthogonalityRow(name, (n, p), view, count, *(number.item() for number in worst))

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from glideslope.formulas.normal import inverse_square_root
-from glideslope.formulas.orthogonality import frobenius, subtract_identity_
+from glideslope.formulas.orthogonality import frobenius, per_matrix, subtract_identity_
 from glideslope.ranks.dtensors import Groups, from_parts, local_part, placed, whole
 from glideslope.ranks.sums import summed
 from glideslope.stiefel.marks import named
 from glideslope.stiefel.points import project
+from glideslope.stiefel.scales import own_scale
 from glideslope.stiefel.views import as_matrices, copy_matrices_, cuts_columns, flattened_shape, matrix_shape, parse
 
 if TYPE_CHECKING:
@@ -173,9 +174,21 @@ def all_matrices(layout: Layout, numbers: Tensor, count: int) -> Tensor:
     return whole(layout.numbers(numbers.reshape(-1), count))
 
 
-def sharded_distances(point: Tensor, view: str, *, spectral: bool = False) -> list[float]:
-    """‖X^H X - I‖ of every matrix of a DTensor, in float64; to be called on all ranks."""
+def sharded_distances(
+    point: Tensor, view: str, sigma: float | Tensor | None = 1.0, *, spectral: bool = False
+) -> list[float]:
+    """‖X^H X/σ² - I‖ of every matrix of a DTensor, in float64; to be called on all ranks.
+
+    Args:
+        point: The DTensor.
+        view: How it is read as matrices.
+        sigma: σ: a number, one for each matrix of all ranks, or None for ‖X‖_F/√p.
+        spectral: Whether the norm is the spectral one, and not Frobenius'.
+    """
     layout, _, gram = sharded_gram(point, view)
+    if isinstance(sigma, Tensor) and layout.batch_dims:
+        sigma = local_part(placed(sigma, layout.mesh, layout.placements_of_numbers))
+    gram = gram / per_matrix(squared_scale(gram, sigma))
     shape = matrix_shape(tuple(point.shape), view)
     Delta = subtract_identity_(gram)
     norms = torch.linalg.eigvalsh(Delta).abs().amax(-1) if spectral else frobenius(Delta)
@@ -183,22 +196,43 @@ def sharded_distances(point: Tensor, view: str, *, spectral: bool = False) -> li
     return numbers
 
 
+def squared_scale(gram: Tensor, sigma: float | Tensor | None) -> Tensor:
+    """σ² of matrices with this Gram matrix: of a number, a tensor, or None for tr(X^H X)/p."""
+    mean = gram.diagonal(dim1=-2, dim2=-1).real.mean(-1)
+    if sigma is None:
+        return torch.where(torch.isfinite(mean) & (mean > 0), mean, 1.0)
+    return torch.as_tensor(sigma, dtype=mean.dtype, device=mean.device).square().expand_as(mean)
+
+
+def projected(X: Tensor, sigma: float | None) -> Tensor:
+    """σ times the nearest orthonormal matrices, None being ‖X‖_F/√p; in float64 unless σ = 1, to be rounded once."""
+    if sigma == 1:
+        return project(X)
+    device = torch.device("cpu") if X.device.type == "mps" else X.device
+    wide = X.to(device=device, dtype=torch.complex128 if X.is_complex() else torch.float64)
+    factor = per_matrix(own_scale(wide)) if sigma is None else sigma
+    return project(wide / factor) * factor
+
+
 @torch.no_grad()
-def project_sharded_(parameter: Tensor, view: str) -> None:
-    """Replace a DTensor by the nearest orthonormal one; to be called on all ranks.
+def project_sharded_(parameter: Tensor, view: str, sigma: float | None = 1.0) -> None:
+    """Replace a DTensor by σ times the nearest orthonormal one; to be called on all ranks.
 
     Close to orthonormal a p x p sum is enough; from far away it is gathered, one parameter at a time.
     """
     given: DTensor = parameter.detach()  # type: ignore[assignment]
     layout, X, gram = sharded_gram(given, view)
     shape = matrix_shape(given.shape, view)
+    square = per_matrix(squared_scale(gram, sigma))
+    gram = gram / square
     far = all_matrices(layout, frobenius(subtract_identity_(gram.clone())), shape[0] if len(shape) == 3 else 1)
     if bool((far <= 0.5).all()):
+        # X (X^H X/σ²)^{-1/2} is σ times the polar factor.
         moved = layout.from_matrices(X @ inverse_square_root(gram)).to(given.dtype)
         local_part(given).copy_(local_part(layout.returned(moved)))
     else:
         gathered = whole(given)
-        copy_matrices_(gathered, project(as_matrices(gathered, view)), view)
+        copy_matrices_(gathered, projected(as_matrices(gathered, view), sigma), view)
         local_part(given).copy_(local_part(placed(gathered, given.device_mesh, given.placements)))
 
 

@@ -23,7 +23,7 @@ from glideslope.engine.rounding import overflow_free_norm
 from glideslope.formulas.arguments import HALF_TYPES
 from glideslope.formulas.field import without_normal_part
 from glideslope.formulas.orthogonality import per_matrix
-from glideslope.optim.estimate import Estimate, Products
+from glideslope.optim.momentum_and_adam import Estimate, Products
 from glideslope.ranks.dtensors import is_sharded, whole
 from glideslope.stiefel.views import as_matrices, copy_matrices_, cuts_columns, flattened_shape, matrix_shape
 

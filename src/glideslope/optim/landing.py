@@ -13,7 +13,7 @@ from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
 from glideslope.optim.diagnostics import STEPS_BETWEEN_LOOKS, warn_of_shortening
-from glideslope.optim.estimate import (
+from glideslope.optim.momentum_and_adam import (
     Estimate,
     Momentum,
     Products,

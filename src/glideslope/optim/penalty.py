@@ -12,7 +12,7 @@ from glideslope.formulas.orthogonality import per_matrix
 from glideslope.formulas.penalty import penalised_gradient
 from glideslope.optim.base import Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
-from glideslope.optim.estimate import Momentum, keep_momentum, momentum_direction
+from glideslope.optim.momentum_and_adam import Momentum, keep_momentum, momentum_direction
 from glideslope.optim.options import check_learning_rate, check_sgd_options, learning_rate
 from glideslope.optim.torch_steps import sgd_step
 

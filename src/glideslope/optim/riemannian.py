@@ -14,7 +14,7 @@ from glideslope.formulas.orthogonality import frobenius, per_matrix
 from glideslope.formulas.retraction import RETRACTIONS, retract
 from glideslope.optim.base import Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
-from glideslope.optim.estimate import Momentum, Products, keep_tangent_momentum, momentum_direction
+from glideslope.optim.momentum_and_adam import Momentum, Products, keep_tangent_momentum, momentum_direction
 from glideslope.optim.options import check_learning_rate, check_sgd_options, learning_rate
 from glideslope.optim.torch_steps import sgd_step
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from glideslope.engine.rule import StepOutcome
 from glideslope.formulas.arguments import REAL_TYPE
 from glideslope.optim.bucket import Bucket
-from glideslope.optim.estimate import Estimate
+from glideslope.optim.momentum_and_adam import Estimate
 from glideslope.stiefel.scales import fixed_scale
 
 Group = dict[str, Any]

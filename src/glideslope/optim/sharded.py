@@ -14,7 +14,7 @@ from glideslope.engine.row_blocks import Summed, row_products, squared_norm, ste
 from glideslope.engine.rule import StepOutcome
 from glideslope.formulas.arguments import HALF_TYPES, REAL_TYPE
 from glideslope.optim.bucket import Bucket, State
-from glideslope.optim.estimate import Estimate, Products
+from glideslope.optim.momentum_and_adam import Estimate, Products
 from glideslope.ranks.dtensors import is_sharded, local_part, placed, whole
 from glideslope.stiefel.sharding import Layout
 

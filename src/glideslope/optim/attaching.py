@@ -12,7 +12,7 @@ import torch
 
 from glideslope.optim.base import Group
 from glideslope.optim.bucket import outside_inference_mode
-from glideslope.optim.proposal import ProposalLanding
+from glideslope.optim.proposed_updates import ProposalLanding
 from glideslope.stiefel.scales import Scale
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)

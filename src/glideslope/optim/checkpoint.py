@@ -23,7 +23,7 @@ from torch import nn
 from glideslope.files import digest_of, sync_folder, write_whole
 from glideslope.formulas.arguments import check_whole_number
 from glideslope.ranks.agreement import agree, failing_together, gathered, rank_and_ranks
-from glideslope.variance.gradient_memory import GradientMemory
+from glideslope.variance.training_loop_memory import GradientMemory
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata

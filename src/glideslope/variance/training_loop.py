@@ -12,8 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.variance.gradient_memory import GradientMemory, State, is_integer, numbers_of, readable_bytes, write_
 from glideslope.variance.saga_and_svrg import mean_of_memory_, update_mean_, variance_reduced
+from glideslope.variance.training_loop_memory import (
+    GradientMemory,
+    State,
+    is_integer,
+    numbers_of,
+    readable_bytes,
+    write_,
+)
 
 
 class SAGA(GradientMemory):

@@ -1,5 +1,6 @@
 """What is refused, in words that say which parameter and what to do, and that a refusal changes nothing."""
 
+import numpy as np
 import pytest
 import torch
 from contract.factories import (
@@ -271,3 +272,12 @@ def test_groups_that_schedulers_wrote_to_can_be_given_to_another_optimizer(make)
     torch.optim.swa_utils.SWALR(first, swa_lr=0.05)
     for other in CLASSES.values():
         other([dict(group) for group in first.param_groups])
+
+
+@pytest.mark.parametrize("options", [{"attraction": np.float64(1)}, {"safe_radius": np.float64(0.5)}])
+def test_numbers_of_numpy_are_numbers(options):
+    X = torch.nn.Parameter(gs.random_stiefel(6, 3, generator=torch.Generator().manual_seed(0)))
+    optimizer = gs.LandingSGD([X], lr=10.0, **options)
+    X.grad = torch.ones(6, 3)
+    optimizer.step()
+    assert optimizer.diagnostics()[0].shortened == [1]

@@ -1,6 +1,7 @@
 """OnlinePCA against the exact decomposition of scikit-learn, on real and on awkward data."""
 
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,23 @@ def test_passes_converge_as_fast_as_momentum_makes_them(kind, most):
     """Without the matrix before the last, gaps are 1.4e-7 and 1.5e-2."""
     data, p = wide(kind)
     assert gap(OnlinePCA(p, n_epochs=6, tol=1e-9, random_state=0).fit(data), data) < most
+
+
+@pytest.mark.parametrize("first", [1.0, 1e3, 1e4])
+def test_a_dominant_direction_does_not_hide_the_others(first):
+    """One feature in much smaller units than the other 599."""
+    data = np.random.default_rng(0).standard_normal((2000, 600)) * np.r_[first, np.arange(1, 600) ** -0.5]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = OnlinePCA(10, random_state=0).fit(data).explained_variance_[1:].sum()
+    exact = PCA(10, svd_solver="full").fit(data).explained_variance_[1:].sum()
+    assert found > exact * (1 - 1e-5)
+
+
+def test_wide_data_of_low_rank_end_without_a_warning():
+    generator = np.random.default_rng(0)
+    data = (generator.standard_normal((400, 3)) @ generator.standard_normal((3, 700))).astype(np.float32)
+    assert OnlinePCA(5, random_state=0).fit(data).n_iter_ < 6
 
 
 def test_going_on_from_an_exact_decomposition_learns_from_new_samples(digits):

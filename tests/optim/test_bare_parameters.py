@@ -244,9 +244,43 @@ def test_the_line_of_attach_landing_is_its_own():
         gs.attach_landing(torch.optim.SGD(model.parameters()), model.parameters())
 
 
-def test_the_module_without_marks_warns():
-    with pytest.warns(UserWarning, match=r"no parameter of this Linear is marked.*call gs.orthogonalize_\(model\)"):
-        gs.LandingSGD(nn.Linear(3, 3))
+def test_a_module_without_marks_means_its_parameters():
+    X = nn.Parameter(gs.random_stiefel(5, 2))
+    for given in (nn.ParameterList([X]), nn.ParameterDict({"X": X})):
+        assert [group["orthogonal"] for group in gs.LandingSGD(given).param_groups] == [True]
+    with pytest.raises(ValueError, match=r"gs.orthogonalize_\(model\)"):
+        gs.LandingSGD(small_model())
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_matrices_of_a_copy_have_its_marks_before_anything_walked_through_it(copied):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    nn.init.orthogonal_(model[1].weight)
+    gs.orthogonalize_(model, ["0.weight"])
+    twin = copied(model)
+    matrices = [parameter for parameter in twin.parameters() if parameter.ndim == 2]
+    for _ in range(2):
+        groups = gs.LandingSGD(matrices).param_groups
+        assert [(group["orthogonal"], len(group["params"])) for group in groups] == [(True, 1), (False, 1)]
+
+
+def test_groups_of_the_caller_are_not_written():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 3))
+    groups = [{"params": list(model.parameters()), "lr": 0.1}]
+    with pytest.raises(ValueError, match=r"gs.orthogonalize_\(model\)"):
+        gs.LandingSGD(groups)
+    gs.orthogonalize_(model)
+    assert [group["orthogonal"] for group in gs.LandingSGD(groups).param_groups] == [True, False]
+    assert groups[0].keys() == {"params", "lr"}
+
+
+def test_a_copied_optimizer_divides_added_groups_as_the_original_does():
+    model = nn.Sequential(nn.Linear(4, 3))
+    gs.orthogonalize_(model)
+    optimizer = gs.LandingSGD(model.parameters())
+    for one in (optimizer, copy.deepcopy(optimizer)):
+        one.add_param_group({"params": [nn.Parameter(gs.random_stiefel(3, 3))]})
+        assert one.param_groups[-1]["orthogonal"] is False
 
 
 def test_an_empty_group_is_kept():

@@ -47,6 +47,9 @@ class StepRule:
     def __post_init__(self) -> None:
         check_attraction(self.attraction)
         check_radius(self.safe_radius)
+        for name in ("attraction", "safe_radius"):
+            if type(getattr(self, name)) not in (float, int, str):  # NumPy's, whose comparisons are no Python bools
+                object.__setattr__(self, name, float(getattr(self, name)))
         check_option("metric", self.metric, METRICS)
         check_option("normal_step", self.normal_step, NORMAL_STEPS)
         check_option("safeguard", self.safeguard, SAFEGUARDS)

@@ -58,7 +58,8 @@ class OnlinePCA(StreamEstimator):
         whiten: Whether `transform` gives components of unit variance.
         tol: `fit` stops when, relative to its variance, what is missing of a component is below it.
         device: Where to compute, such as "cuda".
-        dtype: "float32" or "float64"; None means the type of the data.
+        dtype: "float32" or "float64"; None means the type of the data. float32 finds no components of less than 1e-6 of
+            the largest variance, such as those next to a feature in much smaller units.
         random_state: Seed of the start and of the order of the samples.
         verbose: 1 shows progress.
 

@@ -190,6 +190,8 @@ class StiefelOptimizer(torch.optim.Optimizer):
             for group in self.param_groups:
                 group.setdefault("scale", self.defaults["scale"])
         self._has_sharded = any(g["orthogonal"] and any(map(is_sharded, g["params"])) for g in self.param_groups)
+        # torch keeps groups and state of a copy, nothing else: marks divided the groups if some are free.
+        self._by_marks = not all(group["orthogonal"] for group in self.param_groups)
         self._reset_buckets()
 
     def _diagnose(self, name: str, param: Tensor, group: Group) -> MatrixDiagnosis:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from glideslope.stiefel.marks import Mark, views_of
+from glideslope.stiefel.marks import Mark, named, views_of
 from glideslope.stiefel.models import add_to_group, param_groups
 
 Group = dict[str, Any]
@@ -16,23 +16,26 @@ Group = dict[str, Any]
 def divided(given: Any, *, by_marks: bool = False) -> tuple[Any, bool]:
     """Groups that say whether they are constrained, and whether the marks of a model decided it.
 
-    A module means its `param_groups`. A group with neither `orthogonal` nor `view` is divided by the marks that
-    `orthogonalize_` left: one group per view and scale and one of the free parameters, in the order of their first
-    parameters, as `param_groups` has them. If no parameter of these groups is marked, all are constrained.
+    A module with marks means its `param_groups`, one without marks its parameters. A group with neither `orthogonal`
+    nor `view` is divided by the marks that `orthogonalize_` left: one group per view and scale and one of the free
+    parameters, in the order of their first parameters, as `param_groups` has them. If no parameter of these groups is
+    marked, all are constrained.
 
     Args:
         given: What an optimizer was given. What is none of the above is returned as it is: torch says what is wrong.
         by_marks: Whether parameters without a mark are free even if none of them has one.
     """
     if isinstance(given, nn.Module):
-        return param_groups(given), True
+        if any(one.mark for one in named(given)):
+            return param_groups(given), True
+        given = given.named_parameters()
     if isinstance(given, Tensor) or not isinstance(given, Iterable):
         return given, by_marks
     entries = list(given)
     dicts = [entry for entry in entries if isinstance(entry, dict)]
     if not entries or 0 < len(dicts) < len(entries) or any("params" not in group for group in dicts):
         return entries, by_marks
-    groups: list[Group] = dicts or [{"params": entries}]
+    groups: list[Group] = [dict(group) for group in dicts] or [{"params": entries}]  # not the caller's own
     undecided = [group for group in groups if is_undecided(group)]
     for group in undecided:
         group["params"] = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])

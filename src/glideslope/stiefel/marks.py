@@ -13,7 +13,7 @@ import fnmatch
 import gc
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,24 @@ MARK = "_glideslope_views"
 SCALE_MARK = "_glideslope_scales"
 # Marked modules by id. Modules, not parameters: FSDP2 and some conversions replace the parameters of a module.
 _seen: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
+
+
+class Marks(dict[str, str]):
+    """{parameter name: view or scale} of a module. Remembers that there may be copies, which were never seen here.
+
+    Pickled as a plain dictionary, so that a model can be loaded without this package.
+    """
+
+    copied = False
+    """Whether a module with marks was copied or pickled since all live modules were last looked through."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Marks:
+        Marks.copied = True
+        return Marks(self)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        Marks.copied = True
+        return dict, (dict(self),)
 
 
 class Mark(NamedTuple):
@@ -96,9 +114,9 @@ def mark_(module: nn.Module, local_name: str, view: str, scale: Scale = 1.0) -> 
     """Mark one parameter of a module."""
     unmark_(module, local_name)
     # A new dict: a shallow copy of the module, if there is one, keeps its own marks.
-    setattr(module, MARK, {**marks_of(module), local_name: view})
+    setattr(module, MARK, Marks({**marks_of(module), local_name: view}))
     if scale != 1:
-        setattr(module, SCALE_MARK, {**marks_of(module, SCALE_MARK), local_name: str(scale)})
+        setattr(module, SCALE_MARK, Marks({**marks_of(module, SCALE_MARK), local_name: str(scale)}))
     _seen[id(module)] = module
 
 
@@ -107,7 +125,7 @@ def unmark_(module: nn.Module, local_name: str) -> None:
     for attribute in (MARK, SCALE_MARK):
         left = {name: text for name, text in marks_of(module, attribute).items() if name != local_name}
         if left:
-            setattr(module, attribute, left)
+            setattr(module, attribute, Marks(left))
         elif marks_of(module, attribute):
             delattr(module, attribute)
 
@@ -131,13 +149,16 @@ def views_of(parameters: Iterable[Tensor]) -> dict[int, Mark]:
     """{id: mark} of those among bare parameters that a marked module owns.
 
     A copy of a model, by deepcopy or pickle, was never seen here. Where one could be missed, all live objects are
-    looked through, which takes a fraction of a second: if some parameters have marks and other matrices have none,
-    or if there are no marks but parameters that are no matrices.
+    looked through, which takes a fraction of a second: after a marked module was copied, if some parameters have marks
+    and other matrices have none, or if there are no marks but parameters that are no matrices. A pickle of another
+    process whose parameters are all matrices is missed.
     """
     given = [parameter for parameter in parameters if isinstance(parameter, Tensor)]
     views = views_of_seen(given)
     unknown = [parameter for parameter in given if id(parameter) not in views]
-    if any(one.ndim >= 2 if views else one.ndim not in (2, 3) for one in unknown):
+    possible = any(one.ndim >= 2 if views or Marks.copied else one.ndim not in (2, 3) for one in unknown)
+    if possible:
+        Marks.copied = False
         for one in gc.get_objects():
             if issubclass(type(one), nn.Module) and marks_of(one):
                 _seen[id(one)] = one

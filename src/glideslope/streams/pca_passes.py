@@ -11,7 +11,10 @@ from torch import Tensor
 
 from glideslope.solve.problems.pca import PCA
 from glideslope.solve.rows import Rows
-from glideslope.streams.pca_stream import LEAST_VARIANCE, Subspace
+from glideslope.streams.pca_stream import Subspace
+
+# Roundings of the largest variance that count as none.
+ROUNDINGS = 10
 
 
 @dataclass
@@ -62,12 +65,18 @@ class Refinement:
 
     def _relative_gradient(self, X: Tensor, CX: Tensor, variances: Tensor) -> float:
         p = self.stream.n_components
-        scale = variances[-p:].clamp(min=self._floor(variances)).to(X.dtype)
+        wanted, floor = variances[-p:], self._floor(variances)
+        total = float(self.stream.geometry.total(self.stream.moments.covariance().sum()))
+        # If no variance is left besides that along X, directions at rounding have no gradient to be relative to.
+        nothing_left = total - float(variances.sum()) <= floor
+        scale = torch.where(wanted > floor, wanted, math.inf if nothing_left else floor).to(X.dtype)
         residual = torch.addcmul(CX[:, -p:], X[:, -p:], variances[-p:].to(X.dtype), value=-1)
         return self.stream.geometry.norm(residual.div_(scale)) / math.sqrt(p)
 
     def _floor(self, variances: Tensor) -> float:
-        return max(LEAST_VARIANCE * float(variances.mean()), torch.finfo(self.stream.dtype).tiny)
+        """The variance that rounding of products with C leaves of zero."""
+        limits = torch.finfo(self.stream.dtype)
+        return max(ROUNDINGS * limits.eps * float(variances.max()), limits.tiny)
 
     def _step(self, X: Tensor, CX: Tensor, variances: Tensor, before: Tensor | None) -> Tensor:
         """The next matrix, made orthonormal, which the stream gets; the present one, multiplied by the same factor.

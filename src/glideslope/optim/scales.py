@@ -29,7 +29,7 @@ LARGEST_FACTOR = 2.0
 
 def fixed_scale_of(bucket: Bucket, group: Group) -> float | None:
     """σ of the matrices of a bucket, None if it is free."""
-    return fixed_scale(group["scale"], tuple(bucket.params[0].shape), bucket.view)
+    return 1.0 if group["scale"] == 1 else fixed_scale(group["scale"], tuple(bucket.params[0].shape), bucket.view)
 
 
 def to_units_(bucket: Bucket, X: Tensor, group: Group, sizes: tuple[Tensor, Tensor] | None) -> Tensor | None:

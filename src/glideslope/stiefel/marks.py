@@ -12,6 +12,7 @@ import difflib
 import fnmatch
 import gc
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ _seen: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary
 class Marks(dict[str, str]):
     """{parameter name: view or scale} of a module. Remembers that there may be copies, which were never seen here.
 
-    Pickled as a plain dictionary, so that a model can be loaded without this package.
+    Pickled as an OrderedDict, so that a model can be loaded without this package and by torch's restricted unpickler.
     """
 
     copied = False
@@ -41,7 +42,7 @@ class Marks(dict[str, str]):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         Marks.copied = True
-        return dict, (dict(self),)
+        return OrderedDict, (), None, None, iter(self.items())
 
 
 class Mark(NamedTuple):

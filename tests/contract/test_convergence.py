@@ -151,4 +151,4 @@ def test_adam_with_a_decaying_rate_ends_at_the_solution(make, problem):
 @pytest.mark.slow
 @pytest.mark.parametrize("make", SGD.values(), ids=SGD.keys())
 def test_momentum_ends_at_the_solution_of_problems_with_small_gaps(make):
-    assert_solved(*end_of(make, Quadratics(20, 5), 8000))
+    assert_solved(*end_of(make, Quadratics(20, 5), 10_000))

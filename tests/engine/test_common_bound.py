@@ -9,7 +9,7 @@ from literal import landing_field, point_at_distance, random_matrix
 
 from glideslope.engine.common_bound import CommonBound, common_bound
 from glideslope.engine.decision import admissible_step, affordable_share, plan_step
-from glideslope.engine.point import measure
+from glideslope.engine.point import point_of
 from glideslope.engine.production import take_step
 from glideslope.engine.products import Workspace
 from glideslope.engine.rule import StepRule
@@ -133,7 +133,7 @@ def test_what_is_admitted_for_all_is_admitted_for_each(distances, sizes, step, a
     rule = StepRule(attraction=attraction, metric=metric)
     X = torch.stack([point_at_distance(7, 3, d, generator=generator) for d in distances]).float()
     G = random_matrix(*X.shape, dtype=torch.float32, generator=generator) * 10**sizes
-    at = measure(X, G, rule, Workspace())
+    at = point_of(X, G, rule, Workspace())
     alike = common_bound(X, at, rule, 10**step, None)
     if alike is None:
         return

@@ -39,7 +39,7 @@ def bench(
     processor = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.machine()
     typer.echo(f"{processor}, {device}, {dtype}, torch {torch.__version__}, threads: {torch.get_num_threads()}")
     for workload in WORKLOADS:
-        seconds, rounds = measure(workload, Case(workload, dtype=getattr(torch, dtype), device=device))
+        seconds, rounds = time_workload(workload, Case(workload, dtype=getattr(torch, dtype), device=device))
         typer.echo(f"\n{f'{workload.name}  (median of {rounds})':<48}{'ms':>10}{'/ products':>14}")
         products = next(iter(seconds.values()))
         for name, value in seconds.items():
@@ -57,7 +57,7 @@ def check(device: str, dtype: str) -> None:
         raise ValueError(f"--device {device}: torch finds {torch.cuda.device_count()} GPUs here; leave the option out")
 
 
-def measure(workload: Workload, case: Case) -> tuple[dict[str, float], int]:
+def time_workload(workload: Workload, case: Case) -> tuple[dict[str, float], int]:
     """Median seconds of a step, the bare products first, and the number of rounds."""
     products = f"{'three' if workload.square else 'four'} bare products"
     made = {name: make(case.parameters(), workload.view, LEARNING_RATE).step for name, make in OPTIMIZERS.items()}

@@ -13,7 +13,7 @@ import typer
 from torch import Tensor, nn
 
 from glideslope.stiefel.marks import matching, named
-from glideslope.stiefel.report import OrthogonalityReport, measure, orthogonality, view_of_tensor
+from glideslope.stiefel.report import OrthogonalityReport, orthogonality, row_of, view_of_tensor
 
 STATE_KEYS = ("model", "state_dict", "model_state_dict")
 
@@ -71,7 +71,7 @@ def report_on(
     rows = []
     for row in orthogonality(state, readings):
         if row.distance > tolerance and row.shape[1] > 1:  # a single column is always a multiple
-            multiple = measure(row.name, state[row.name], row.view, "free")
+            multiple = row_of(row.name, state[row.name], row.view, "free")
             row = multiple if multiple.distance <= tolerance else row
         rows.append(row)
     return OrthogonalityReport(rows)

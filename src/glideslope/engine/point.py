@@ -33,7 +33,7 @@ def cross_of(X: Tensor, G: Tensor | Factored, *, square: bool, out: Tensor | Non
     return product(G, X.mH, out=out) if square and isinstance(G, Tensor) else cross_gram(X, G, out=out)
 
 
-def measure(
+def point_of(
     X: Tensor, G: Tensor | Factored, rule: StepRule, workspace: Workspace, cross: Tensor | None = None
 ) -> Point:
     """The two p x p products a step begins with, and their norms; `cross` is the second one where it is known."""

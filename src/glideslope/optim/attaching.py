@@ -19,7 +19,7 @@ AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 
 
 @dataclass
-class Progress:
+class StepProgress:
     """How far a step of the optimizer has come. (Apart from it: the compiler keeps track of plain objects only.)"""
 
     called: bool = False
@@ -47,7 +47,7 @@ class Landing(ProposalLanding):
                         f"pass parameters that it steps"
                     )
         self._optimizer = optimizer
-        self._progress = Progress()
+        self._progress = StepProgress()
         self._attach()
 
     @property

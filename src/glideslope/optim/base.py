@@ -32,8 +32,8 @@ from glideslope.optim.bucket import (
 )
 from glideslope.optim.diagnostics import Diagnostics, MatrixDiagnosis, distances_of
 from glideslope.optim.groups import divided, not_matrices
-from glideslope.optim.scales import RADIAL_STATE
-from glideslope.optim.sharded import Sharded, warn_of_moves
+from glideslope.optim.scaled_steps import RADIAL_STATE
+from glideslope.optim.sharded_bucket import Sharded, warn_of_moves
 from glideslope.ranks.agreement import check_agreement, check_fingerprint
 from glideslope.ranks.dtensors import is_sharded, whole
 from glideslope.stiefel.scales import fixed_scale

@@ -23,8 +23,8 @@ from glideslope.optim.momentum_and_adam import (
     momentum_direction,
 )
 from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options, learning_rate
-from glideslope.optim.scales import adam_radial, fixed_scale_of, in_units, move_scale, of_moved, to_units_
-from glideslope.optim.sharded import Sharded
+from glideslope.optim.scaled_steps import adam_radial, fixed_scale_of, in_units, move_scale, of_moved, to_units_
+from glideslope.optim.sharded_bucket import Sharded
 from glideslope.optim.torch_steps import adamw_step, sgd_step
 from glideslope.ranks.sums import run_in_bundles
 from glideslope.stiefel.scales import Scale

@@ -73,20 +73,20 @@ class MetadataUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"holds {module}.{name}, which the metadata of no checkpoint do")
 
 
-def finished(value: Any) -> Any:
+def without_stand_ins(value: Any) -> Any:
     """The objects of torch that stand-ins describe."""
     if isinstance(value, StandIn):
         made = value.real.__new__(value.real)
-        state = finished(value.state)
+        state = without_stand_ins(value.state)
         if hasattr(made, "__setstate__"):
             made.__setstate__(state)
         else:
             vars(made).update(state or {})
         return made
     if type(value) is dict:
-        return {finished(key): finished(one) for key, one in value.items()}
+        return {without_stand_ins(key): without_stand_ins(one) for key, one in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(map(finished, value))
+        return type(value)(map(without_stand_ins, value))
     return value
 
 
@@ -99,7 +99,7 @@ def read_metadata(place: Path, names: Collection[str] | None = None) -> Metadata
     """
     try:
         with open(place / METADATA, "rb") as file:
-            found = finished(MetadataUnpickler(file).load())
+            found = without_stand_ins(MetadataUnpickler(file).load())
         check_places(found, names)
     except Exception as error:
         raise pickle.UnpicklingError(f"{METADATA!r} {error}") from None
@@ -126,7 +126,7 @@ def value_names(known: Metadata) -> list[str]:
     return sorted(name for name, kind in known.state_dict_metadata.items() if isinstance(kind, BytesStorageMetadata))
 
 
-def check_values(place: Path, known: Metadata, names: Sequence[str]) -> None:
+def check_stored_values(place: Path, known: Metadata, names: Sequence[str]) -> None:
     """Read entries that are not tensors, and raise an UnpicklingError that names the first that is refused."""
     for name in names:
         info = known.storage_data[MetadataIndex(name)]

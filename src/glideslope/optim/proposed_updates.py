@@ -15,7 +15,7 @@ from glideslope.optim.base import Group
 from glideslope.optim.bucket import Bucket
 from glideslope.optim.landing import LandingOptimizer, rule_of
 from glideslope.optim.momentum_and_adam import Estimate
-from glideslope.optim.sharded import Sharded
+from glideslope.optim.sharded_bucket import Sharded
 from glideslope.ranks.agreement import check_fingerprint
 from glideslope.ranks.dtensors import local_part
 from glideslope.ranks.sums import run_in_bundles

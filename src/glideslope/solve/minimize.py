@@ -19,9 +19,9 @@ from glideslope.solve.history import Watch
 from glideslope.solve.methods import METHODS, make_method
 from glideslope.solve.problem import Problem, as_problem
 from glideslope.solve.recognition import start_in_words
+from glideslope.solve.rows_on_ranks import Together, check_arguments, first_rows, ranks_of
 from glideslope.solve.run import Run
 from glideslope.solve.search import Search
-from glideslope.solve.sharded import Together, check_arguments, first_rows, ranks_of
 from glideslope.solve.solution import Record, Solution
 from glideslope.solve.sources import SAMPLING, SOURCES, make_source
 from glideslope.solve.step_sizes import StepSize, step_size_of
@@ -121,7 +121,7 @@ def minimize(
     ranks = ranks_of(problem, X0)
     X = first_iterate(problem, X0, seed) if ranks is None else first_rows(problem, ranks, X0, seed)
     if method != "penalty":
-        check_start(problem.geometry.distance(X), X, safe_radius)
+        check_first_iterate(problem.geometry.distance(X), X, safe_radius)
     batch = checked_batch_size(batch_size, problem.n_terms, gradient)
     source = make_source(gradient, problem, batch_size=batch, sampling=sampling, seed=seed)
     steps_per_pass = 1 if gradient == "full" else source.n_slots
@@ -267,7 +267,7 @@ def first_iterate(problem: Problem, X0: Any, seed: int) -> Tensor:
     return X.to(problem.device) if problem.device is not None else X
 
 
-def check_start(far: float, X: Tensor, safe_radius: float) -> None:
+def check_first_iterate(far: float, X: Tensor, safe_radius: float) -> None:
     """Raise a ValueError for a start outside the safe region, by more than rounding."""
     if far > safe_radius + 4 * torch.finfo(X.dtype).eps * X.shape[1] ** 0.5:
         raise ValueError(

@@ -116,14 +116,14 @@ def orthogonality(
         if views is not None:
             raise ValueError("views are for tensors by name; those of a model are its marks, set by orthogonalize_")
         entries = marked(model, "orthogonality")
-        return OrthogonalityReport([measure(name, parameter, *mark) for name, parameter, mark in entries])
+        return OrthogonalityReport([row_of(name, parameter, *mark) for name, parameter, mark in entries])
     if views is None:
         guesses = {name: view_of_tensor(name, tensor) for name, tensor in model.items()}
         views = {name: view for name, view in guesses.items() if view is not None}
     unknown = [name for name in views if name not in model]
     if unknown:
         raise ValueError(f"orthogonality: views name {unknown[0]!r}, which is not among the tensors")
-    return OrthogonalityReport([measure(name, model[name], view) for name, view in views.items()])
+    return OrthogonalityReport([row_of(name, model[name], view) for name, view in views.items()])
 
 
 def view_of_tensor(name: str, tensor: object) -> str | None:
@@ -153,7 +153,7 @@ def view_of_tensor(name: str, tensor: object) -> str | None:
 
 
 @torch.no_grad()
-def measure(name: str, tensor: Tensor, view: str, scale: Scale = 1.0) -> OrthogonalityRow:
+def row_of(name: str, tensor: Tensor, view: str, scale: Scale = 1.0) -> OrthogonalityRow:
     """Row of one tensor; of a DTensor by p x p sums, to be called on all ranks."""
     sigma = fixed_scale(scale, tuple(tensor.shape), view)
     if is_sharded(tensor):

@@ -95,13 +95,13 @@ def make_room(beside: Path) -> None:
 
 def complete(beside: Path, place: Path, keep: int) -> None:
     """Give a checkpoint its manifest and its name, and delete the oldest; later ones than this are left alone."""
-    from glideslope.optim.pickled_metadata import check_values, read_metadata, value_names
+    from glideslope.optim.pickled_metadata import check_stored_values, read_metadata, value_names
 
     known = read_metadata(beside)
     for name in {info.relative_path for info in known.storage_data.values()}:
         if not (beside / name).is_file():
             raise FileNotFoundError(f"{name!r} is not there; the folder must be seen by all ranks")
-    check_values(beside, known, value_names(known))  # or it could never be loaded
+    check_stored_values(beside, known, value_names(known))  # or it could never be loaded
     sums = {path.name: digest_of(path) for path in sorted(beside.iterdir())}
     write_whole(beside / MANIFEST, [json.dumps(sums).encode()])
     aside = [set_aside(place)] if place.exists() else []
@@ -150,7 +150,7 @@ def load_checkpoint(
         if step is not None:
             raise ValueError(f"{str(folder)!r} has no checkpoint of step {step}")
         return 0
-    known = checked(newest, found[-2] if len(found) > 1 else None)
+    known = checked_metadata(newest, found[-2] if len(found) > 1 else None)
     failure = f"checkpoint {str(newest)!r} cannot be loaded"
     with failing_together(ValueError, failure), quietly():
         for name, other in others.items():
@@ -191,12 +191,12 @@ def steps_of(place: Path) -> int:
     return int(place.name.partition("-")[2])
 
 
-def checked(place: Path, before: Path | None) -> Metadata:
+def checked_metadata(place: Path, before: Path | None) -> Metadata:
     """The metadata of a checkpoint, or a ValueError on every rank unless every file is what was written and is safe.
 
     Each rank reads its share of the files, and of the entries that are not tensors.
     """
-    from glideslope.optim.pickled_metadata import check_values, read_metadata, value_names
+    from glideslope.optim.pickled_metadata import check_stored_values, read_metadata, value_names
 
     rank, ranks = rank_and_ranks()
     problem = None
@@ -206,7 +206,7 @@ def checked(place: Path, before: Path | None) -> Metadata:
             if not (place / name).is_file() or digest_of(place / name) != expected[name]:
                 raise ValueError(f"{name!r} is not the file that was written")
         known = read_metadata(place, expected)
-        check_values(place, known, value_names(known)[rank::ranks])
+        check_stored_values(place, known, value_names(known)[rank::ranks])
     except Exception as error:
         problem = str(error) or type(error).__name__
     problems = [text for text in gathered(problem) if text is not None]

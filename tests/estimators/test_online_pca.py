@@ -189,6 +189,13 @@ def test_constant_and_rank_deficient_data_have_components_of_no_variance():
     assert math.isfinite(fitted.score(flat))
 
 
+def test_the_noise_of_fewer_samples_than_features_is_that_of_scikit_learn():
+    data = np.random.default_rng(0).standard_normal((15, 40))
+    ours, theirs = OnlinePCA(5).fit(data), PCA(5, svd_solver="full").fit(data)
+    assert ours.noise_variance_ == pytest.approx(theirs.noise_variance_)
+    assert ours.score(data) == pytest.approx(theirs.score(data))
+
+
 def test_fewer_samples_than_components_is_an_error(digits):
     with pytest.raises(ValueError, match=r"from 1 to min\(n_samples=10, n_features=64\) = 10; got 11"):
         OnlinePCA(11).fit(digits[:10])

@@ -143,6 +143,13 @@ def test_a_checkpoint_of_other_arguments_is_refused_with_the_difference(tmp_path
         gs.minimize(procrustes(), checkpoint=tmp_path / "run", checkpoint_every=2, **options)
 
 
+def test_a_schedule_of_all_steps_to_come_is_not_resumed_for_more_of_them(tmp_path):
+    options = {"step_size": 0.1, "schedule": "1/sqrt(K)", "tolerance": 0, "checkpoint": tmp_path / "run"}
+    gs.minimize(pca(), max_epochs=5, checkpoint_every=2, **options)
+    with pytest.raises(ValueError, match=r"with K = 5.*with K = 10"):
+        gs.minimize(pca(), max_epochs=10, checkpoint_every=2, **options)
+
+
 def test_arguments_of_a_checkpoint_that_mean_nothing_are_refused(tmp_path):
     with pytest.raises(ValueError, match="checkpoint_every must be a whole number >= 1; got 0"):
         gs.minimize(pca(), checkpoint=tmp_path / "run", checkpoint_every=0)

@@ -200,7 +200,7 @@ class OnlinePCA(StreamEstimator):
         self.explained_variance_ = as_array(variances, dtype)
         self.explained_variance_ratio_ = as_array(variances / total if total > 0 else variances * 0, dtype)
         self.singular_values_ = as_array((variances * max(self.n_samples_seen_ - 1, 0)).sqrt(), dtype)
-        self.noise_variance_ = max(total - float(variances.sum()), 0.0) / max(n - p, 1)
+        self.noise_variance_ = max(total - float(variances.sum()), 0.0) / max(min(n, self.n_samples_seen_) - p, 1)
         self.mean_ = self._attribute(moments.mean, (n,))
         self.n_components_ = p
 

@@ -134,6 +134,7 @@ def minimize(
         callback=callback,
         progress=progress,
     )
+    n_steps = round(max_epochs * steps_per_pass)
     problem.begin()
     description = {
         "problem": type(problem).__name__,
@@ -143,7 +144,7 @@ def minimize(
         "method": method,
         "gradient": gradient,
         "step_size": "a function" if callable(step_size) else str(step_size),
-        "schedule": schedule,
+        "schedule": f"{schedule} with K = {n_steps}" if schedule == "1/sqrt(K)" else schedule,
         "batch_size": batch,
         "sampling": sampling,
         "rule": rule.options,
@@ -184,7 +185,7 @@ def minimize(
             method=method,
             gradient=gradient,
             n_slots=source.n_slots,
-            n_steps=round(max_epochs * steps_per_pass),
+            n_steps=n_steps,
             rule=rule,
         )
         mover = make_method(method, X, rule, problem.geometry, retraction, penalty_weight)

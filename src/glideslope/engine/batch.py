@@ -16,7 +16,7 @@ from glideslope.engine.batch_decision import Weights, choose_length, start_of, w
 from glideslope.engine.common_bound import common_bound
 from glideslope.engine.decision import LARGEST_SIZE, Plan, follows
 from glideslope.engine.gradient import Factored, add_product_
-from glideslope.engine.point import Point, point_of
+from glideslope.engine.point import Pair, Point, point_of
 from glideslope.engine.products import Workspace, is_on_host, product
 from glideslope.engine.rounding import zero_where_not_finite_
 from glideslope.engine.rule import StepOutcome, StepRule
@@ -32,10 +32,10 @@ def step_of_batch(
     out: Tensor | None,
     workspace: Workspace,
     active: Tensor | None,
-    cross: Tensor | None,
+    products: Pair | None,
 ) -> StepOutcome:
     """The step of every matrix, whatever its case."""
-    at = point_of(X, G, rule, workspace, cross)
+    at = point_of(X, G, rule, workspace, products)
     natural = 1.0 if rule.metric == "euclidean" else 0.5  # of the tangent part without a share
     common = common_bound(X, at, rule, step_size, active)
     F = norms = None

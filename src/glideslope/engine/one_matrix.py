@@ -23,7 +23,7 @@ from glideslope.engine.decision import (
 )
 from glideslope.engine.eigenvalues import upper_eigenvalue
 from glideslope.engine.gradient import Factored, add_product_, cancelled_size
-from glideslope.engine.point import cross_of, norm_of_square, slope_and_square
+from glideslope.engine.point import Pair, cross_of, memory_of_products, norm_of_square, slope_and_square
 from glideslope.engine.products import LEAST_WORK, Workspace, gram_product, product
 from glideslope.engine.rounding import drift_rate, product_precision, smallest_norm
 from glideslope.engine.rule import StepOutcome, StepRule
@@ -40,6 +40,11 @@ SHORT_ROWS = 128
 LONGEST_TERMS = 3.0
 
 
+def has_host_step(rule: StepRule) -> bool:
+    """Whether a rule is known here: not the exact safeguard of landing, nor a normal step without any safeguard."""
+    return rule.safeguard == "lemma" or rule.lands == (rule.safeguard is None)
+
+
 def step_on_host(
     X: Tensor,
     G: Tensor | Factored,
@@ -48,21 +53,19 @@ def step_on_host(
     out: Tensor | None,
     workspace: Workspace,
     active: Tensor | None,
-    cross: Tensor | None,
+    products: Pair | None,
 ) -> StepOutcome | None:
     """The step of one matrix from inside the safe region along a finite gradient; None in any other case."""
     prepared = workspace.prepared
     square = isinstance(G, Tensor) and rule.has_square_form(*X.shape)
     key = (X.shape, X.dtype, rule, square, product_precision())
     if not isinstance(prepared, HostStep) or prepared.key != key:
-        if (rule.lands and rule.safeguard == "exact") or (rule.safeguard is None and not rule.lands):
-            return None
         if not isinstance(rule.attraction, str) and not 2 * rule.attraction < torch.finfo(X.dtype).max:
             return None  # a number that X's type does not have
-        prepared = workspace.prepared = HostStep(X, rule, square)
+        prepared = workspace.prepared = HostStep(X, rule, square, workspace)
     if active is not None and not active:
         return None
-    return prepared.step(X, G, max(float(step_size), 0.0), out, cross)
+    return prepared.step(X, G, max(float(step_size), 0.0), out, products)
 
 
 class HostStep:
@@ -72,14 +75,16 @@ class HostStep:
         X: An iterate.
         rule: The step's options.
         square: Whether F = (skew(G X^H) + λ (X X^H - I)) X, three products, is to be used.
+        workspace: Its memory for the two products a step begins with.
     """
 
-    def __init__(self, X: Tensor, rule: StepRule, square: bool) -> None:
+    def __init__(self, X: Tensor, rule: StepRule, square: bool, workspace: Workspace) -> None:
         n, p = X.shape
         self.key = (X.shape, X.dtype, rule, square, product_precision())
         self.rule, self.square, self.lands = rule, square, rule.lands
-        self.pair = X.new_empty(2, p, p)
-        self.Delta, self.C = self.pair.unbind(0)
+        pair = memory_of_products(X, workspace)
+        assert pair is not None
+        self.pair, (self.Delta, self.C) = pair, pair.unbind(0)
         self.diagonal = self.Delta.diagonal()
         self.K, self.F = X.new_empty(p, p), X.new_empty(n, p)
         self.entries = self.F.view(-1)
@@ -94,17 +99,17 @@ class HostStep:
         self.H = X.new_empty(p, p) if self.by_grams else self.K
 
     def step(
-        self, X: Tensor, G: Tensor | Factored, step_size: float, out: Tensor | None, cross: Tensor | None
+        self, X: Tensor, G: Tensor | Factored, step_size: float, out: Tensor | None, products: Pair | None
     ) -> StepOutcome | None:
         """The step, or None where it is not for this path."""
         rule, Delta, C = self.rule, self.Delta, self.C
-        XH = X.mH
-        gram_product(XH if self.square else X, out=Delta)
-        self.diagonal.sub_(1)
-        if cross is None:
+        if products is None:
+            gram_product(X.mH if self.square else X, out=Delta)
             cross_of(X, G, square=self.square, out=C)
-        else:
-            C.copy_(cross)
+        elif products is not self.pair:
+            Delta.copy_(products[0])
+            C.copy_(products[1])
+        self.diagonal.sub_(1)
         distance, size = frobenius(self.pair).tolist()
         drift = size * self.rate
         if isinstance(G, Factored):

@@ -14,6 +14,9 @@ from glideslope.engine.rounding import drift_rate, overflow_free_norm
 from glideslope.engine.rule import StepRule
 from glideslope.formulas.orthogonality import subtract_identity_
 
+# X^H X and X^H G: one tensor of shape (2, *batch, p, p), or two.
+Pair = Tensor | tuple[Tensor, Tensor]
+
 
 class Point(NamedTuple):
     """X and G in terms of p x p matrices: Δ = X^H X - I and C = X^H G (X X^H and G X^H in the square form)."""
@@ -33,23 +36,32 @@ def cross_of(X: Tensor, G: Tensor | Factored, *, square: bool, out: Tensor | Non
     return product(G, X.mH, out=out) if square and isinstance(G, Tensor) else cross_gram(X, G, out=out)
 
 
-def point_of(
-    X: Tensor, G: Tensor | Factored, rule: StepRule, workspace: Workspace, cross: Tensor | None = None
-) -> Point:
-    """The two p x p products a step begins with, and their norms; `cross` is the second one where it is known."""
+def memory_of_products(X: Tensor, workspace: Workspace) -> Tensor | None:
+    """Memory of shape (2, *batch, p, p) for the two products a step begins with."""
     p = X.shape[-1]
-    square = rule.has_square_form(*X.shape[-2:]) and isinstance(G, Tensor)
-    pair = workspace.memory("pair", X.unsqueeze(0).expand(2, *X.shape), p, p)
+    return workspace.memory("pair", X.unsqueeze(0).expand(2, *X.shape), p, p)
+
+
+def products_of(X: Tensor, G: Tensor | Factored, *, square: bool, workspace: Workspace) -> Pair:
+    """X^H X and X^H G, in the square form X X^H and G X^H: the two p x p products a step begins with."""
+    pair = memory_of_products(X, workspace)
     for_gram, for_cross = (None, None) if pair is None else pair.unbind(0)
-    Delta = subtract_identity_(gram_product(X.mH if square else X, out=for_gram))
-    if cross is not None:
-        C = cross if for_cross is None else for_cross.copy_(cross)
+    gram, cross = gram_product(X.mH if square else X, out=for_gram), cross_of(X, G, square=square, out=for_cross)
+    return (gram, cross) if pair is None else pair
+
+
+def point_of(
+    X: Tensor, G: Tensor | Factored, rule: StepRule, workspace: Workspace, products: Pair | None = None
+) -> Point:
+    """Where a step starts, from its two products, which are computed where they are not known, and overwritten."""
+    square = rule.has_square_form(*X.shape[-2:]) and isinstance(G, Tensor)
+    products = products_of(X, G, square=square, workspace=workspace) if products is None else products
+    gram, C = products
+    Delta = subtract_identity_(gram)
+    if isinstance(products, Tensor):
+        distance, size = overflow_free_norm(products).unbind(0)
     else:
-        C = cross_of(X, G, square=square, out=for_cross)
-    if pair is None:
         distance, size = overflow_free_norm(Delta), overflow_free_norm(C)
-    else:
-        distance, size = overflow_free_norm(pair).unbind(0)
     # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.
     rate = 0.0 if square else drift_rate(X, rule.metric)
     return Point(Delta, C, distance, size, cancelled_size(G, size) * rate, square)

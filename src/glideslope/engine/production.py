@@ -7,7 +7,8 @@ from torch import Tensor
 
 from glideslope.engine.batch import step_of_batch
 from glideslope.engine.gradient import Factored
-from glideslope.engine.one_matrix import step_on_host
+from glideslope.engine.one_matrix import has_host_step, step_on_host
+from glideslope.engine.point import Pair
 from glideslope.engine.products import Workspace, is_on_host
 from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.formulas.arguments import HALF_TYPES, check_matrices, check_step_size
@@ -70,7 +71,7 @@ def take_step(
     out: Tensor | None = None,
     workspace: Workspace | None = None,
     active: Tensor | None = None,
-    cross: Tensor | None = None,
+    products: Pair | None = None,
 ) -> StepOutcome:
     """`landing_step` with its diagnosis, for (n, p) or (batch, n, p) in float32 or wider, under torch.no_grad().
 
@@ -82,11 +83,13 @@ def take_step(
         out: Where to write the new X; may be X. Default: the workspace.
         workspace: Scratch that steps of this shape reuse; allocated when absent.
         active: Which matrices may move, one bool each; the others count as skipped. Default: all.
-        cross: X^H G, or G X^H where the rule has a square form, if the caller knows it.
+        products: X^H X and X^H G, or X X^H and G X^H where the rule has a square form, if the caller knows them;
+            overwritten.
     """
     workspace, rule = workspace or Workspace(), rule.for_shape(*X.shape[-2:])
-    if X.ndim == 2 and is_on_host(X):
-        outcome = step_on_host(X, G, step_size, rule, out, workspace, active, cross)
+    if X.ndim == 2 and is_on_host(X) and has_host_step(rule):
+        outcome = step_on_host(X, G, step_size, rule, out, workspace, active, products)
         if outcome is not None:
             return outcome
-    return step_of_batch(X, G, step_size, rule, out, workspace, active, cross)
+        products = None  # they may be overwritten; such cases are rare
+    return step_of_batch(X, G, step_size, rule, out, workspace, active, products)

@@ -67,7 +67,8 @@ def overflow_free_norm(M: Tensor) -> Tensor:
         norms: Tensor = torch.linalg.vector_norm(M, dim=(-2, -1), dtype=wide)
         return norms.to(REAL_TYPE[M.dtype])
     narrow = frobenius(M)
-    if math.isfinite(narrow.sum().item()):  # on the host a look at the result is free
+    # On the host a look at the result is free.
+    if math.isfinite((narrow if M.ndim == 2 else narrow.sum()).item()):
         return narrow
     return torch.where(torch.isfinite(narrow), narrow, _scaled_norm(M))
 

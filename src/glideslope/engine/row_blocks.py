@@ -16,7 +16,7 @@ from torch import Tensor
 
 from glideslope.engine.batch import keep_share, scaled_field
 from glideslope.engine.batch_decision import choose_length, start_of, way_back, weights_of_any
-from glideslope.engine.point import Point
+from glideslope.engine.point import Pair, Point
 from glideslope.engine.products import Workspace, cross_product, gram_product, product
 from glideslope.engine.rounding import drift_rate, overflow_free_norm, zero_where_not_finite_
 from glideslope.engine.rule import StepOutcome, StepRule
@@ -38,7 +38,7 @@ def step_of_rows(
     rows: int,
     out: Tensor | None = None,
     active: Tensor | None = None,
-    products: tuple[Tensor, Tensor] | None = None,
+    products: Pair | None = None,
 ) -> Summed[StepOutcome]:
     """`take_step` of one block of rows: two sums, of 2 p² numbers and of one, per matrix.
 

@@ -210,8 +210,6 @@ class StiefelOptimizer(torch.optim.Optimizer):
     def _reset_buckets(self) -> None:
         self._bucket_lists: dict[int, BucketList] = {}
         self._workspaces: Workspaces = {}
-        # By the first parameter of a bucket: steps since its counters were looked at, and what they were then.
-        self._watched: dict[Tensor, tuple[int, Tensor | None]] = {}
 
     def _buckets(self, index: int, group: Group, params: list[Tensor]) -> list[Bucket]:
         options, known = (group["foreach"], group["view"]), self._bucket_lists.get(index)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor
 
-from glideslope.engine.point import cross_of
+from glideslope.engine.point import products_of
 from glideslope.engine.production import take_step
 from glideslope.engine.products import Workspace
 from glideslope.engine.rounding import overflow_free_norm
@@ -66,6 +66,8 @@ class Bucket(ABC):
         """What the optimizer made of the group's options in the last step."""
         self.sigma: float | Tensor = 1.0
         """The scale σ in this step: a number, or one for each matrix."""
+        self.watched: tuple[int, Tensor | None] = (0, None)
+        """Steps since the counters of shortened steps were looked at, and what they were then."""
 
     @abstractmethod
     def points(self) -> Tensor:
@@ -79,8 +81,9 @@ class Bucket(ABC):
 
     def multiply_(self, X: Tensor) -> None:
         """Make X/σ iterates again, with σ as it is now."""
-        if isinstance(self.sigma, Tensor) or self.sigma != 1:
-            X.mul_(per_matrix(self.sigma) if isinstance(self.sigma, Tensor) else self.sigma)
+        sigma, self.sigma = self.sigma, 1.0
+        if isinstance(sigma, Tensor) or sigma != 1:
+            X.mul_(per_matrix(sigma) if isinstance(sigma, Tensor) else sigma)
 
     @abstractmethod
     def matrices_of(self, tensors: list[Tensor]) -> Tensor:
@@ -113,8 +116,7 @@ class Bucket(ABC):
     def products(self, X: Tensor, D: Tensor, active: Tensor) -> Any:
         """The `Products` of X and a direction, which may be written."""
         square = self.rule.has_square_form(*X.shape[-2:])
-        memory = self.workspace.memory("cross", X, X.shape[-1], X.shape[-1])
-        return Products(D, active, cross_of(X, D, square=square, out=memory), overflow_free_norm(X), square)
+        return Products(D, active, products_of(X, D, square=square, workspace=self.workspace), square)
 
     def norm_and_slope(self, X: Tensor, G: Tensor) -> Any:
         """‖X‖_F and Re<G, X> of each matrix."""
@@ -131,8 +133,8 @@ class Bucket(ABC):
     def step(self, X: Tensor, estimate: Estimate) -> Any:
         """The `StepOutcome` of a landing step along an estimate, from X and written to it."""
         G, step_size, active, known = estimate
-        cross, memory = None if known is None else known.cross, self.workspace
-        return take_step(X, G, step_size, self.rule, out=X, workspace=memory, active=active, cross=cross)
+        pair, memory = None if known is None else known.pair, self.workspace
+        return take_step(X, G, step_size, self.rule, out=X, workspace=memory, active=active, products=pair)
 
 
 class InPlace(Bucket):

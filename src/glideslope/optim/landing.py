@@ -43,8 +43,10 @@ class LandingOptimizer(StiefelOptimizer):
 
     def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
         X, G = self._begin(bucket, given, group)
-        sizes = bucket.norm_and_slope(X, G) if group["scale"] == "free" else None
-        radial = to_units_(bucket, X, group, sizes)
+        radial = None
+        if group["scale"] != 1:
+            sizes = bucket.norm_and_slope(X, G) if group["scale"] == "free" else None
+            radial = to_units_(bucket, X, group, sizes)
         try:
             known = self._needed(bucket, X, G, group)
             estimate = in_units(self._estimate(bucket, X, G, known, group), bucket.sigma)
@@ -85,8 +87,7 @@ class LandingOptimizer(StiefelOptimizer):
         """Warn once if most of a hundred steps of a matrix were shortened; on the CPU, where looking costs nothing."""
         if self._told_of_shortening or bucket.device.type != "cpu" or torch.compiler.is_compiling():
             return
-        first = bucket.params[0]
-        steps, before = self._watched.get(first, (0, None))
+        steps, before = bucket.watched
         if before is None or steps + 1 == STEPS_BETWEEN_LOOKS:
             counted = bucket.numbers("shortened", torch.int64).clone()
             if before is None or before.shape != counted.shape:
@@ -95,10 +96,10 @@ class LandingOptimizer(StiefelOptimizer):
                 recent = int((counted - before).max())
                 if 2 * recent > STEPS_BETWEEN_LOOKS:
                     self._told_of_shortening = True
-                    name = next(name for name, param in self._named(group) if param is first)
+                    name = next(name for name, param in self._named(group) if param is bucket.params[0])
                     warn_of_shortening(type(self).__name__, name, bucket.matrix_shape, recent, bucket.rule.lands)
                 steps, before = -1, counted
-        self._watched[first] = (steps + 1, before)
+        bucket.watched = (steps + 1, before)
 
     def _needed(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Any:
         """Products or norms that the estimate needs, by a method of the bucket, which may sum over ranks; or None."""
@@ -129,15 +130,15 @@ def rule_of(group: Group, known: StepRule | None = None, sigma: float = 1.0) -> 
 
     A number λ becomes λσ with the step size η/σ of X/σ, so that the pull ηλ of a step stays what it was.
     """
-    options = [group[option] for option in LandingOptions]
+    options = tuple([group[option] for option in LandingOptions])
     if sigma != 1 and not isinstance(options[0], str):
-        options[0] = options[0] * sigma
+        options = (options[0] * sigma, *options[1:])
     if group["scale"] == "free" and group["normal_step"] == "landing" and group["attraction"] != "auto":
         raise ValueError(
             f'scale="free" needs attraction="auto" or another normal_step; got attraction={group["attraction"]!r}, '
             "whose pull would change with σ"
         )
-    return known if known is not None and options == list(known.options) else StepRule(*options)
+    return known if known is not None and options == known.options else StepRule(*options)
 
 
 class LandingSGD(LandingOptimizer):

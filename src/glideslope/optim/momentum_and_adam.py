@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.gradient import add_product_
+from glideslope.engine.point import Pair
+from glideslope.engine.products import is_on_host
 from glideslope.engine.rounding import overflow_free_norm, zero_where_not_finite_
 from glideslope.formulas.arguments import REAL_TYPE
 from glideslope.formulas.field import sym
@@ -31,14 +33,12 @@ class Products(NamedTuple):
     D: Tensor
     active: Tensor
     """Which matrices may move."""
-    cross: Tensor
-    """X^H D; D X^H in the square form of matrices in one place."""
-    length: Tensor
-    """‖X‖_F."""
-    square: bool = False
+    pair: Pair
+    """X^H X and X^H D; in the square form of matrices in one place X X^H and D X^H."""
+    square: bool
     """Whether the step has a square form."""
-    gram: Tensor | None = None
-    """X^H X, where the rows are on many ranks and it comes in the same sum."""
+    in_rows: bool = False
+    """Whether X and D are rows of matrices that are on many ranks."""
 
 
 class Estimate(NamedTuple):
@@ -91,20 +91,29 @@ def momentum_direction(bucket: Bucket, G: Tensor, options: Momentum) -> tuple[Te
     return direction, overflow_free_norm(direction) < torch.finfo(G.dtype).max / (8 + 8 * G.shape[-1])
 
 
-def keep_momentum(bucket: Bucket, direction: Tensor, active: Tensor, options: Momentum) -> None:
-    """Store the buffer B <- m B + G that belongs to a direction, for the active matrices."""
+def keep_momentum(bucket: Bucket, direction: Tensor, active: Tensor, options: Momentum) -> Tensor | None:
+    """Store the buffer B <- m B + G that belongs to a direction, for the active matrices.
+
+    Returns:
+        The mask of these matrices, to broadcast over their entries; None where it is known that all are active.
+    """
+    everything = is_on_host(active) and bool(active.all())
+    moving = None if everything else per_matrix(active)
     if not options.momentum:
-        return
+        return moving
     if options.dampening:
         bucket.numbers("steps", torch.int64).add_(active)
     buffer = bucket.buffer("momentum_buffer")
-    moving = per_matrix(active)
-    if options.nesterov:  # D = (1 + m) G + m² B, so m B + G = B + (D - B) / (1 + m)
+    # With Nesterov's momentum D = (1 + m) G + m² B, so m B + G = B + (D - B) / (1 + m).
+    if moving is None:
+        buffer.lerp_(direction, options.share) if options.nesterov else buffer.copy_(direction)
+    elif options.nesterov:
         buffer.copy_(torch.where(moving, torch.lerp(buffer, direction, options.share), buffer))
     elif torch.compiler.is_compiling():
         buffer.copy_(torch.where(moving, direction, buffer))
     else:
         torch.where(moving, direction, buffer, out=buffer)
+    return moving
 
 
 def keep_tangent_momentum(bucket: Bucket, X: Tensor, products: Products, options: Momentum) -> None:
@@ -114,17 +123,18 @@ def keep_tangent_momentum(bucket: Bucket, X: Tensor, products: Products, options
     a large normal matrix, whose tangent part at the next X drives the iterate away. In the square form the normal part
     is sym(D X^H) X; for some of the rows only, that is ½ (D S + X C^H) with S = X^H X.
     """
-    direction, active, C, length, square, S = products
-    active = active & (length <= LONGEST_COLUMN * X.shape[-1] ** 0.5)
-    keep_momentum(bucket, direction, active, options)
-    buffer, moving, share = bucket.buffer("momentum_buffer"), per_matrix(active), options.share
-    C = torch.where(moving, C, 0)
+    direction, active, (S, C), square, in_rows = products
+    squared_length = S.diagonal(dim1=-2, dim2=-1).real.sum(-1)
+    moving = keep_momentum(bucket, direction, active & (squared_length <= LONGEST_COLUMN**2 * X.shape[-1]), options)
+    buffer, share = bucket.buffer("momentum_buffer"), options.share
+    if moving is not None:
+        C = torch.where(moving, C, 0)
     if not square:
         add_product_(buffer, X, sym(C), alpha=-share)
-    elif S is None:
+    elif not in_rows:
         add_product_(buffer, sym(C), X, alpha=-share)
     else:
-        add_product_(buffer, direction, torch.where(moving, S, 0), alpha=-share / 2)
+        add_product_(buffer, direction, S if moving is None else torch.where(moving, S, 0), alpha=-share / 2)
         add_product_(buffer, X, C.mH, alpha=-share / 2)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.engine.rounding import overflow_free_norm, zero_where_not_finite_
+from glideslope.engine.rounding import zero_where_not_finite_
 from glideslope.formulas.arguments import METRICS, check_option, check_radius
-from glideslope.formulas.field import riemannian_gradient
+from glideslope.formulas.field import metric_of_shape, riemannian_gradient, tangent_part
 from glideslope.formulas.orthogonality import frobenius, per_matrix
 from glideslope.formulas.retraction import RETRACTIONS, retract
 from glideslope.optim.base import Group, StiefelOptimizer
@@ -85,9 +85,12 @@ class RiemannianSGD(StiefelOptimizer):
         momentum = Momentum.of(group)
         estimate, active = momentum_direction(bucket, G, momentum)
         if momentum.momentum:
-            products = Products(estimate, active, X.mH @ estimate, overflow_free_norm(X))
-            keep_tangent_momentum(bucket, X, products, momentum)
-        Z = riemannian_gradient(X, estimate, metric=group["metric"]) * -learning_rate(group)
+            S, C = X.mH @ X, X.mH @ estimate
+            keep_tangent_momentum(bucket, X, Products(estimate, active, (S, C), square=False), momentum)
+            T = tangent_part(X, estimate, S, C, metric_of_shape(group["metric"], *X.shape[-2:]))
+        else:
+            T = riemannian_gradient(X, estimate, metric=group["metric"])
+        Z = T * -learning_rate(group)
         if group["retraction"] in ("cayley", "exponential"):
             length = frobenius(Z)
             Z = Z * per_matrix(LONGEST_STEP / length.clamp(min=LONGEST_STEP))

@@ -88,9 +88,8 @@ class Sharded(Bucket):
     def products(self, X: Tensor, D: Tensor, active: Tensor) -> Summed[Products]:
         zero_where_not_finite_(D)  # a matrix that is not active is multiplied with zeros
         gram, cross, inactive = yield [*row_products(X, D), active.logical_not().to(X.dtype)]
-        length = gram.diagonal(dim1=-2, dim2=-1).real.sum(-1).sqrt()
         square = self.rule.has_square_form(*self.matrix_shape[-2:])
-        return Products(D, inactive.real == 0, cross, length, square, gram)
+        return Products(D, inactive.real == 0, (gram, cross), square, in_rows=True)
 
     def norm_and_slope(self, X: Tensor, G: Tensor) -> Summed[tuple[Tensor, Tensor]]:
         square, slope = yield [squared_norm(X), (X.conj() * G).real.sum(dim=(-2, -1)).double()]
@@ -107,8 +106,7 @@ class Sharded(Bucket):
 
     def step(self, X: Tensor, estimate: Estimate) -> Summed[StepOutcome]:
         G, step_size, active, known = estimate
-        products = None if known is None or known.gram is None else (known.gram, known.cross)
-        rows = self.matrix_shape[-2]
+        products, rows = None if known is None else known.pair, self.matrix_shape[-2]
         return step_of_rows(X, G, step_size, self.rule, rows=rows, out=X, active=active, products=products)
 
     def _local_entry(self, name: str, start: Tensor | None) -> Tensor:

@@ -16,8 +16,8 @@ from glideslope.engine.batch_decision import Weights, choose_length, start_of, w
 from glideslope.engine.common_bound import common_bound
 from glideslope.engine.decision import LARGEST_SIZE, Plan, follows
 from glideslope.engine.gradient import Factored, add_product_
-from glideslope.engine.point import Pair, Point, point_of
-from glideslope.engine.products import Workspace, is_on_host, product
+from glideslope.engine.point import Point, point_of
+from glideslope.engine.products import Pair, Workspace, is_on_host, product
 from glideslope.engine.rounding import zero_where_not_finite_
 from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.formulas.field import tangent_coefficients

@@ -23,8 +23,8 @@ from glideslope.engine.decision import (
 )
 from glideslope.engine.eigenvalues import upper_eigenvalue
 from glideslope.engine.gradient import Factored, add_product_, cancelled_size
-from glideslope.engine.point import Pair, cross_of, memory_of_products, norm_of_square, slope_and_square
-from glideslope.engine.products import LEAST_WORK, Workspace, gram_product, product
+from glideslope.engine.point import cross_of, norm_of_square, slope_and_square
+from glideslope.engine.products import LEAST_WORK, Pair, Workspace, gram_product, product
 from glideslope.engine.rounding import drift_rate, product_precision, smallest_norm
 from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.formulas.field import tangent_coefficients
@@ -82,9 +82,10 @@ class HostStep:
         n, p = X.shape
         self.key = (X.shape, X.dtype, rule, square, product_precision())
         self.rule, self.square, self.lands = rule, square, rule.lands
-        pair = memory_of_products(X, workspace)
+        pair = workspace.pair(X)
         assert pair is not None
-        self.pair, (self.Delta, self.C) = pair, pair.unbind(0)
+        assert pair.both is not None
+        self.Delta, self.C, self.pair = pair.gram, pair.cross, pair.both
         self.diagonal = self.Delta.diagonal()
         self.K, self.F = X.new_empty(p, p), X.new_empty(n, p)
         self.entries = self.F.view(-1)
@@ -106,9 +107,9 @@ class HostStep:
         if products is None:
             gram_product(X.mH if self.square else X, out=Delta)
             cross_of(X, G, square=self.square, out=C)
-        elif products is not self.pair:
-            Delta.copy_(products[0])
-            C.copy_(products[1])
+        elif products.gram is not Delta:
+            Delta.copy_(products.gram)
+            C.copy_(products.cross)
         self.diagonal.sub_(1)
         distance, size = frobenius(self.pair).tolist()
         drift = size * self.rate

@@ -9,13 +9,10 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.gradient import Factored, cancelled_size, cross_gram
-from glideslope.engine.products import Workspace, gram_product, product
+from glideslope.engine.products import Pair, Workspace, gram_product, product
 from glideslope.engine.rounding import drift_rate, overflow_free_norm
 from glideslope.engine.rule import StepRule
 from glideslope.formulas.orthogonality import subtract_identity_
-
-# X^H X and X^H G: one tensor of shape (2, *batch, p, p), or two.
-Pair = Tensor | tuple[Tensor, Tensor]
 
 
 class Point(NamedTuple):
@@ -36,18 +33,12 @@ def cross_of(X: Tensor, G: Tensor | Factored, *, square: bool, out: Tensor | Non
     return product(G, X.mH, out=out) if square and isinstance(G, Tensor) else cross_gram(X, G, out=out)
 
 
-def memory_of_products(X: Tensor, workspace: Workspace) -> Tensor | None:
-    """Memory of shape (2, *batch, p, p) for the two products a step begins with."""
-    p = X.shape[-1]
-    return workspace.memory("pair", X.unsqueeze(0).expand(2, *X.shape), p, p)
-
-
 def products_of(X: Tensor, G: Tensor | Factored, *, square: bool, workspace: Workspace) -> Pair:
-    """X^H X and X^H G, in the square form X X^H and G X^H: the two p x p products a step begins with."""
-    pair = memory_of_products(X, workspace)
-    for_gram, for_cross = (None, None) if pair is None else pair.unbind(0)
-    gram, cross = gram_product(X.mH if square else X, out=for_gram), cross_of(X, G, square=square, out=for_cross)
-    return (gram, cross) if pair is None else pair
+    """The two p x p products a step begins with."""
+    pair = workspace.pair(X)
+    gram = gram_product(X.mH if square else X, out=None if pair is None else pair.gram)
+    cross = cross_of(X, G, square=square, out=None if pair is None else pair.cross)
+    return Pair(gram, cross) if pair is None else pair
 
 
 def point_of(
@@ -56,10 +47,9 @@ def point_of(
     """Where a step starts, from its two products, which are computed where they are not known, and overwritten."""
     square = rule.has_square_form(*X.shape[-2:]) and isinstance(G, Tensor)
     products = products_of(X, G, square=square, workspace=workspace) if products is None else products
-    gram, C = products
-    Delta = subtract_identity_(gram)
-    if isinstance(products, Tensor):
-        distance, size = overflow_free_norm(products).unbind(0)
+    Delta, C = subtract_identity_(products.gram), products.cross
+    if products.both is not None:
+        distance, size = overflow_free_norm(products.both).unbind(0)
     else:
         distance, size = overflow_free_norm(Delta), overflow_free_norm(C)
     # In the square form A = skew(G X^H) is skew to the last bit, so there is no drift.

@@ -8,8 +8,7 @@ from torch import Tensor
 from glideslope.engine.batch import step_of_batch
 from glideslope.engine.gradient import Factored
 from glideslope.engine.one_matrix import has_host_step, step_on_host
-from glideslope.engine.point import Pair
-from glideslope.engine.products import Workspace, is_on_host
+from glideslope.engine.products import Pair, Workspace, is_on_host
 from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.formulas.arguments import HALF_TYPES, check_matrices, check_step_size
 

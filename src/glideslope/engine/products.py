@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -22,6 +24,15 @@ def is_on_host(X: Tensor) -> bool:
     return type(X) is Tensor and X.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
+class Pair(NamedTuple):
+    """The two p x p products a step begins with: X^H X and X^H G, in the square form X X^H and G X^H."""
+
+    gram: Tensor
+    cross: Tensor
+    both: Tensor | None = None
+    """Both as one tensor of shape (2, *batch, p, p), where they lie so in memory."""
+
+
 class Workspace:
     """Scratch of the steps of one shape: allocated by the first step, used again by the next ones.
 
@@ -30,6 +41,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
+        self._pair: Pair | None = None
         self.prepared: object = None
         """Memory and constants that `one_matrix` prepares once."""
 
@@ -41,6 +53,16 @@ class Workspace:
         kept = self._kept.get(name)
         if kept is None or kept.shape != shape or kept.dtype != like.dtype or kept.device != like.device:
             kept = self._kept[name] = like.new_empty(shape)
+        return kept
+
+    def pair(self, X: Tensor) -> Pair | None:
+        """Memory for the two p x p products a step of X begins with."""
+        if torch.compiler.is_compiling():
+            return None
+        kept, shape = self._pair, (*X.shape[:-2], X.shape[-1], X.shape[-1])
+        if kept is None or kept.gram.shape != shape or kept.gram.dtype != X.dtype or kept.gram.device != X.device:
+            both = X.new_empty((2, *shape))
+            kept = self._pair = Pair(both[0], both[1], both)
         return kept
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from glideslope.engine.batch import keep_share, scaled_field
 from glideslope.engine.batch_decision import choose_length, start_of, way_back, weights_of_any
-from glideslope.engine.point import Pair, Point
-from glideslope.engine.products import Workspace, cross_product, gram_product, product
+from glideslope.engine.point import Point
+from glideslope.engine.products import Pair, Workspace, cross_product, gram_product, product
 from glideslope.engine.rounding import drift_rate, overflow_free_norm, zero_where_not_finite_
 from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.formulas.arguments import REAL_TYPE
@@ -56,7 +56,7 @@ def step_of_rows(
         products: X^H X and X^H G, summed over all blocks, if they are known; the first sum is then left out.
     """
     workspace, rule = Workspace(), rule.for_shape(rows, X.shape[-1])
-    gram, cross = (yield row_products(X, G)) if products is None else products
+    gram, cross = (yield row_products(X, G)) if products is None else products[:2]
     Delta = subtract_identity_(gram)
     distance, size = overflow_free_norm(Delta), overflow_free_norm(cross)
     at = Point(Delta, cross, distance, size, size * drift_rate(X, rule.metric, rows=rows), square=False)

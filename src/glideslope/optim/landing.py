@@ -43,17 +43,22 @@ class LandingOptimizer(StiefelOptimizer):
 
     def _step_bucket(self, bucket: Bucket, given: list[Tensor], group: Group) -> None:
         X, G = self._begin(bucket, given, group)
-        radial = None
-        if group["scale"] != 1:
-            sizes = bucket.norm_and_slope(X, G) if group["scale"] == "free" else None
-            radial = to_units_(bucket, X, group, sizes)
+        if group["scale"] == 1:
+            known = self._needed(bucket, X, G, group)
+            count(bucket, bucket.step(X, self._estimate(bucket, X, G, known, group)))
+        else:
+            self._step_scaled(bucket, X, G, group)
+        self._tell_of_shortening(bucket, group)
+
+    def _step_scaled(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> None:
+        sizes = bucket.norm_and_slope(X, G) if group["scale"] == "free" else None
+        radial = to_units_(bucket, X, group, sizes)
         try:
             known = self._needed(bucket, X, G, group)
             estimate = in_units(self._estimate(bucket, X, G, known, group), bucket.sigma)
             self._end(bucket, bucket.step(X, estimate), radial, group)
         finally:
             bucket.multiply_(X)
-        self._tell_of_shortening(bucket, group)
 
     def _step_sharded(self, buckets: list[tuple[Sharded, list[Tensor], Group]]) -> None:
         run_in_bundles([bucket for bucket, _, _ in buckets], lambda _, i: self._sharded_step(*buckets[i]))

@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.gradient import add_product_
-from glideslope.engine.point import Pair
-from glideslope.engine.products import is_on_host
+from glideslope.engine.products import Pair, is_on_host
 from glideslope.engine.rounding import overflow_free_norm, zero_where_not_finite_
 from glideslope.formulas.arguments import REAL_TYPE
 from glideslope.formulas.field import sym
-from glideslope.formulas.orthogonality import per_matrix
+from glideslope.formulas.orthogonality import frobenius, per_matrix
 
 if TYPE_CHECKING:
     from glideslope.optim.bucket import Bucket
@@ -34,7 +33,7 @@ class Products(NamedTuple):
     active: Tensor
     """Which matrices may move."""
     pair: Pair
-    """X^H X and X^H D; in the square form of matrices in one place X X^H and D X^H."""
+    """Of X and D; of the square form only if the matrices are in one place."""
     square: bool
     """Whether the step has a square form."""
     in_rows: bool = False
@@ -97,7 +96,7 @@ def keep_momentum(bucket: Bucket, direction: Tensor, active: Tensor, options: Mo
     Returns:
         The mask of these matrices, to broadcast over their entries; None where it is known that all are active.
     """
-    everything = is_on_host(active) and bool(active.all())
+    everything = is_on_host(active) and bool(active.all() if active.ndim else active)
     moving = None if everything else per_matrix(active)
     if not options.momentum:
         return moving
@@ -123,9 +122,9 @@ def keep_tangent_momentum(bucket: Bucket, X: Tensor, products: Products, options
     a large normal matrix, whose tangent part at the next X drives the iterate away. In the square form the normal part
     is sym(D X^H) X; for some of the rows only, that is ½ (D S + X C^H) with S = X^H X.
     """
-    direction, active, (S, C), square, in_rows = products
-    squared_length = S.diagonal(dim1=-2, dim2=-1).real.sum(-1)
-    moving = keep_momentum(bucket, direction, active & (squared_length <= LONGEST_COLUMN**2 * X.shape[-1]), options)
+    direction, active, (S, C, _), square, in_rows = products
+    near = frobenius(S) <= LONGEST_COLUMN**2 * X.shape[-1] ** 0.5
+    moving = keep_momentum(bucket, direction, active & near, options)
     buffer, share = bucket.buffer("momentum_buffer"), options.share
     if moving is not None:
         C = torch.where(moving, C, 0)

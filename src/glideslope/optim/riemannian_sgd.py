@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glideslope.engine.products import Pair
 from glideslope.engine.rounding import zero_where_not_finite_
 from glideslope.formulas.arguments import METRICS, check_option, check_radius
 from glideslope.formulas.field import metric_of_shape, riemannian_gradient, tangent_part
@@ -86,7 +87,7 @@ class RiemannianSGD(StiefelOptimizer):
         estimate, active = momentum_direction(bucket, G, momentum)
         if momentum.momentum:
             S, C = X.mH @ X, X.mH @ estimate
-            keep_tangent_momentum(bucket, X, Products(estimate, active, (S, C), square=False), momentum)
+            keep_tangent_momentum(bucket, X, Products(estimate, active, Pair(S, C), square=False), momentum)
             T = tangent_part(X, estimate, S, C, metric_of_shape(group["metric"], *X.shape[-2:]))
         else:
             T = riemannian_gradient(X, estimate, metric=group["metric"])

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.engine.products import Workspace
+from glideslope.engine.products import Pair, Workspace
 from glideslope.engine.rounding import zero_where_not_finite_
 from glideslope.engine.row_blocks import Summed, row_products, squared_norm, step_of_rows, tangent_rows
 from glideslope.engine.rule import StepOutcome
@@ -89,7 +89,7 @@ class Sharded(Bucket):
         zero_where_not_finite_(D)  # a matrix that is not active is multiplied with zeros
         gram, cross, inactive = yield [*row_products(X, D), active.logical_not().to(X.dtype)]
         square = self.rule.has_square_form(*self.matrix_shape[-2:])
-        return Products(D, inactive.real == 0, (gram, cross), square, in_rows=True)
+        return Products(D, inactive.real == 0, Pair(gram, cross), square, in_rows=True)
 
     def norm_and_slope(self, X: Tensor, G: Tensor) -> Summed[tuple[Tensor, Tensor]]:
         square, slope = yield [squared_norm(X), (X.conj() * G).real.sum(dim=(-2, -1)).double()]

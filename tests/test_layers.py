@@ -31,6 +31,7 @@ LAYERS = {
     "estimators": 9,
     "cli": 10,
     ROOT: 11,
+    "__main__": 12,
 }
 
 # Part of the package -> what it may import besides the standard library and glideslope itself.
@@ -47,8 +48,9 @@ FOREIGN = {
     "solve": {"torch", "numpy"},
     "streams": {"torch", "numpy"},
     "estimators": {"torch", "numpy", "sklearn"},
-    "cli": {"torch", "numpy", "rich", "typer"},
+    "cli": {"torch", "numpy", "rich", "safetensors", "typer"},
     ROOT: {"torch"},
+    "__main__": set(),
 }
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from benchmarks.defaults.option_sets import OPTION_SETS, OptionSet
 from benchmarks.defaults.table import summary
-from benchmarks.defaults.works import Work, images, works
+from benchmarks.defaults.works import SEEDS, Work, images, works
 from benchmarks.environment import Environment
 from glideslope.files import write_whole
 from glideslope.optim.base import StiefelOptimizer
@@ -88,11 +88,10 @@ def planned(chosen: list[Work], seeds: int) -> Iterator[tuple[str, Work, OptionS
     """All runs, by name; seeds outermost, so that whatever is done early covers everything."""
     for seed in range(seeds):
         for work in chosen:
-            if seed < work.seeds:
-                for lr in work.rates:
-                    for options in OPTION_SETS:
-                        if work.optimizer in options.optimizers:
-                            yield f"{work.name} | {options.name} | {lr:g} | {seed}", work, options, lr, seed
+            for lr in work.rates:
+                for options in OPTION_SETS:
+                    if work.optimizer in options.optimizers:
+                        yield f"{work.name} | {options.name} | {lr:g} | {seed}", work, options, lr, seed
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -119,7 +118,7 @@ def rounded(value: Any) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder with CIFAR-10")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--only", nargs="*", help="names of kinds of work")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true", help="print the table of what is recorded, and run nothing")

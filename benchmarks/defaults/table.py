@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.defaults.option_sets import OPTION_SETS
-from benchmarks.defaults.works import Work
+from benchmarks.defaults.works import SEEDS, Work
 
 Record = Mapping[str, Any]
 DISTANCES = ("distance_early", "distance_halfway", "distance")
@@ -87,7 +87,7 @@ def rows_of(work: Work, runs: Mapping[str, Record]) -> dict[str, Row]:
 
 def records(work: Work, options: str, lr: float, runs: Mapping[str, Record]) -> list[Record]:
     """The runs of all seeds."""
-    names = [f"{work.name} | {options} | {lr:g} | {seed}" for seed in range(work.seeds)]
+    names = [f"{work.name} | {options} | {lr:g} | {seed}" for seed in range(SEEDS)]
     return [runs[name] for name in names if name in runs]
 
 

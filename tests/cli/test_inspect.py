@@ -5,10 +5,12 @@ import sys
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
+import glideslope as gs
 from glideslope import cli
-from glideslope.cli.command import INSTALL
+from glideslope.cli.command import INSTALL, SUMMARY
 from glideslope.stiefel import orthogonalize_, random_stiefel
 
 pytest.importorskip("typer")
@@ -132,6 +134,7 @@ def write_bad_files(folder):
     (folder / "truncated.pt").write_bytes(content[: len(content) // 2])
     (folder / "empty.pt").write_bytes(b"")
     (folder / "text.pt").write_text("not a checkpoint")
+    (folder / "text.safetensors").write_text("not a checkpoint")
     (folder / "folder.pt").mkdir()
     torch.save([1, 2], folder / "list.pt")
     torch.save({"epoch": 3}, folder / "no_state.pt")
@@ -147,8 +150,10 @@ def write_bad_files(folder):
         ("empty.pt", "is not a readable checkpoint ("),
         ("text.pt", "is no checkpoint, or holds more than tensors and layers of torch.nn; save model.state_dict()"),
         ("foreign.pt", "is no checkpoint, or holds more than tensors and layers of torch.nn; save model.state_dict()"),
-        ("list.pt", "holds no state_dict, neither by itself nor under 'model', 'state_dict', 'model_state_dict'"),
+        ("list.pt", "holds no state_dict: no tensor by name, at any depth"),
         ("no_state.pt", "holds no state_dict"),
+        ("missing.safetensors", "No such file or directory"),
+        ("text.safetensors", "is not a readable checkpoint ("),
     ],
 )
 def test_what_cannot_be_read_is_one_line_and_exit_code_2(run, tmp_path, name, message):
@@ -180,15 +185,40 @@ def test_the_help_says_how_kernels_are_read(run):
     assert "three or more as a convolution kernel" in " ".join(out.split())
 
 
+def test_safetensors_are_read(run, state, tmp_path):
+    save_file({name: tensor.contiguous() for name, tensor in state.items()}, tmp_path / "c.safetensors")
+    code, out, _ = run("inspect", tmp_path / "c.safetensors")
+    assert (code, verdicts(out)) == (0, EXPECTED)
+
+
+def test_nested_state_dicts_are_found_and_those_of_optimizers_are_not(run, state, tmp_path):
+    linear = nn.Linear(3, 3)
+    optimizer = torch.optim.Adam(linear.parameters())
+    linear(torch.ones(3)).sum().backward()
+    optimizer.step()
+    parts = {"encoder": {"inner": state}, "head": linear.state_dict(), "training": {"adam": optimizer.state_dict()}}
+    torch.save(parts, tmp_path / "c.pt")
+    code, out, _ = run("inspect", tmp_path / "c.pt")
+    expected = {f"encoder.inner.{name}": found for name, found in EXPECTED.items()}
+    assert (code, verdicts(out)) == (0, {**expected, "head.weight": ("matrix", "no")})
+
+
+def test_the_version_is_printed(run, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["glideslope", "--version"])
+    cli.main()
+    assert capsys.readouterr().out == f"glideslope {gs.__version__}\n"
+
+
 def test_the_module_runs_as_the_command(state, tmp_path):
     torch.save(state, tmp_path / "c.pt")
-    command = [sys.executable, "-m", "glideslope.cli", "inspect", str(tmp_path / "c.pt")]
+    command = [sys.executable, "-m", "glideslope", "inspect", str(tmp_path / "c.pt")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert verdicts(done.stdout) == EXPECTED
 
 
-def test_without_typer_the_command_says_what_to_install(run, monkeypatch):
+def test_without_typer_the_help_says_what_there_is_and_what_to_install(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "typer", None)
-    code, out, err = run("inspect", "c.pt")
-    assert (code, out) == (2, "")
-    assert err == f"glideslope: the command needs typer, which is not installed: {INSTALL}\n"
+    for arguments in ([], ["--help"]):
+        assert run(*arguments) == (0, SUMMARY, "")
+    assert run("inspect", "c.pt") == (2, "", SUMMARY)
+    assert INSTALL in SUMMARY

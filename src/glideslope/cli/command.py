@@ -1,19 +1,33 @@
-"""The entry point: gathers the commands, and says what to install where typer is missing."""
+"""The entry point: gathers the commands, and says what they do and need where typer is missing."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 
-INSTALL = 'pip install "glideslope[cli]"'
+INSTALL = "pip install typer rich"
+SUMMARY = f"""Usage: glideslope COMMAND
+
+  inspect CHECKPOINT  Report how orthonormal the matrices of a checkpoint are.
+  bench               Time one step on this machine, in milliseconds and in bare matrix products.
+  --version           Print the version.
+
+The commands need typer and rich, which are not installed: {INSTALL}
+Everything else works without them: import glideslope as gs; help(gs)
+"""
 
 
 def main() -> None:
     """Run the `glideslope` command with the arguments of the process."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"glideslope {importlib.metadata.version('glideslope')}")
+        return
     try:
         import typer
     except ModuleNotFoundError:
-        print(f"glideslope: the command needs typer, which is not installed: {INSTALL}", file=sys.stderr)
-        raise SystemExit(2) from None
+        asked = not sys.argv[1:] or "--help" in sys.argv
+        print(SUMMARY, end="", file=sys.stdout if asked else sys.stderr)
+        raise SystemExit(0 if asked else 2) from None
 
     from glideslope.cli.bench import bench
     from glideslope.cli.inspect import inspect
@@ -26,4 +40,4 @@ def main() -> None:
 
 
 def glideslope() -> None:
-    """Optimise over orthonormal matrices in PyTorch."""
+    """Optimise over orthonormal matrices in PyTorch. `glideslope --version` prints the version."""

@@ -1,10 +1,10 @@
-"""`glideslope inspect checkpoint.pt`: how orthonormal the matrices of a saved model or state_dict are."""
+"""`glideslope inspect CHECKPOINT`: how orthonormal the matrices of a saved model or state_dict are."""
 
 from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ STATE_KEYS = ("model", "state_dict", "model_state_dict")
 
 
 def inspect(
-    checkpoint: Annotated[Path, typer.Argument(help="File written by torch.save.", show_default=False)],
+    checkpoint: Annotated[Path, typer.Argument(help="File of torch.save or safetensors.", show_default=False)],
     pattern: Annotated[
         list[str] | None, typer.Option(help="Report only the names this matches, e.g. 'layer*.weight'; repeatable.")
     ] = None,
@@ -33,8 +33,9 @@ def inspect(
 ) -> None:
     """Report how orthonormal the matrices of a checkpoint are.
 
-    The checkpoint is a state_dict, a dict that holds one under "model", "state_dict" or "model_state_dict", or a whole
-    model of torch.nn layers. It is loaded with weights_only=True, so no foreign code in it runs.
+    The checkpoint is a .safetensors file, a state_dict, a dict that holds one or several at any depth (one under
+    "model", "state_dict" or "model_state_dict" goes first, states of optimizers are left out), or a whole model of
+    torch.nn layers. It is loaded with weights_only=True, so no foreign code in it runs.
 
     A state_dict does not say which weights were constrained: every floating tensor of 2 dimensions or more is reported.
     Two dimensions are read as a matrix, three or more as a convolution kernel of one group, flattened to out x rest;
@@ -87,16 +88,32 @@ def tensors_and_views(loaded: object) -> tuple[dict[str, Tensor], dict[str, str]
         if marks:
             return state, marks
     elif isinstance(loaded, Mapping):
-        inner = [loaded[key] for key in STATE_KEYS if isinstance(loaded.get(key), Mapping)]
-        state = {str(key): value for key, value in (inner or [loaded])[0].items() if isinstance(value, Tensor)}
+        state = dict(tensors_in(loaded))
     if not state:
-        raise ValueError(f"holds no state_dict, neither by itself nor under {', '.join(map(repr, STATE_KEYS))}")
+        raise ValueError("holds no state_dict: no tensor by name, at any depth")
     guesses = {name: view_of_tensor(name, tensor) for name, tensor in state.items()}
     return state, {name: view for name, view in guesses.items() if view is not None}
 
 
+def tensors_in(mapping: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors of nested state_dicts by dotted name, without those of optimizers; of a model's own key alone."""
+    for key in STATE_KEYS:
+        if isinstance(mapping.get(key), Mapping):
+            yield from tensors_in(mapping[key], prefix)
+            return
+    if {"state", "param_groups"} <= mapping.keys():
+        return
+    for key, value in mapping.items():
+        if isinstance(value, Tensor):
+            yield f"{prefix}{key}", value
+        elif isinstance(value, Mapping):
+            yield from tensors_in(value, f"{prefix}{key}.")
+
+
 def load(path: Path) -> object:
-    """The contents of a file of torch.save; a one-sentence ValueError if reading it would run foreign code."""
+    """The contents of a file; a one-sentence ValueError if reading it would run foreign code."""
+    if path.suffix == ".safetensors":
+        return load_safetensors(path)
     layers = [value for value in vars(nn).values() if isinstance(value, type) and issubclass(value, nn.Module)]
     known: list[Any] = [
         *layers,
@@ -116,3 +133,19 @@ def load(path: Path) -> object:
         ) from error
     except Exception as error:  # a damaged file can fail anywhere in the unpickler
         raise ValueError(f"is not a readable checkpoint ({type(error).__name__})") from error
+
+
+def load_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file of the safetensors package."""
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ModuleNotFoundError:
+        raise ValueError("needs the package that reads such files: pip install safetensors") from None
+    try:
+        path.open("rb").close()  # whose errors say why
+        return dict(load_file(path))
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        raise ValueError(error.strerror) from error
+    except SafetensorError as error:
+        raise ValueError(f"is not a readable checkpoint ({error})") from error

@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from glideslope.ranks.dtensors import is_sharded
 from glideslope.stiefel.scales import divided_by_scale
 from glideslope.stiefel.sharding import sharded_distances
 from glideslope.stiefel.views import as_matrices
+
+if TYPE_CHECKING:
+    from glideslope.optim.bucket import Bucket
 
 # Often enough to be told early, rarely enough to cost nothing.
 STEPS_BETWEEN_LOOKS = 100
@@ -58,6 +61,17 @@ class Diagnostics(list[MatrixDiagnosis]):
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def shortened_recently(bucket: Bucket) -> int:
+    """After every `STEPS_BETWEEN_LOOKS` steps, how many of them were shortened, of the worst matrix; else 0."""
+    steps, before = bucket.watched
+    if before is not None and steps + 1 < STEPS_BETWEEN_LOOKS:
+        bucket.watched = (steps + 1, before)
+        return 0
+    counted = bucket.numbers("shortened", torch.int64).clone()
+    bucket.watched = (0, counted)
+    return 0 if before is None or before.shape != counted.shape else int((counted - before).max())
 
 
 def warn_of_shortening(who: str, name: str, shape: tuple[int, ...], recent: int, lands: bool) -> None:

@@ -12,7 +12,7 @@ from glideslope.engine.row_blocks import Summed
 from glideslope.engine.rule import StepOutcome, StepRule
 from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
-from glideslope.optim.diagnostics import STEPS_BETWEEN_LOOKS, warn_of_shortening
+from glideslope.optim.diagnostics import STEPS_BETWEEN_LOOKS, shortened_recently, warn_of_shortening
 from glideslope.optim.momentum_and_adam import (
     Estimate,
     Momentum,
@@ -92,19 +92,11 @@ class LandingOptimizer(StiefelOptimizer):
         """Warn once if most of a hundred steps of a matrix were shortened; on the CPU, where looking costs nothing."""
         if self._told_of_shortening or bucket.device.type != "cpu" or torch.compiler.is_compiling():
             return
-        steps, before = bucket.watched
-        if before is None or steps + 1 == STEPS_BETWEEN_LOOKS:
-            counted = bucket.numbers("shortened", torch.int64).clone()
-            if before is None or before.shape != counted.shape:
-                steps, before = -1, counted
-            elif steps + 1 == STEPS_BETWEEN_LOOKS:
-                recent = int((counted - before).max())
-                if 2 * recent > STEPS_BETWEEN_LOOKS:
-                    self._told_of_shortening = True
-                    name = next(name for name, param in self._named(group) if param is bucket.params[0])
-                    warn_of_shortening(type(self).__name__, name, bucket.matrix_shape, recent, bucket.rule.lands)
-                steps, before = -1, counted
-        bucket.watched = (steps + 1, before)
+        recent = shortened_recently(bucket)
+        if 2 * recent > STEPS_BETWEEN_LOOKS:
+            self._told_of_shortening = True
+            name = next(name for name, param in self._named(group) if param is bucket.params[0])
+            warn_of_shortening(type(self).__name__, name, bucket.matrix_shape, recent, bucket.rule.lands)
 
     def _needed(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Any:
         """Products or norms that the estimate needs, by a method of the bucket, which may sum over ranks; or None."""

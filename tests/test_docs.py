@@ -40,6 +40,23 @@ def rows_of(section: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
+def test_the_api_page_has_every_public_name_once():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    # griffe takes `glideslope.minimize` for the module of that name.
+    shown = re.findall(r"^::: glideslope\.(\S+)$", page.replace("solve.minimize.", ""), flags=re.MULTILINE)
+    modules = {"PAPER_OPTIONS", "__version__", "formulas", "problems", "theory"}
+    public = {*gs.__all__} - modules
+    public |= {f"{part}.{name}" for part in ("formulas", "problems") for name in getattr(gs, part).__all__}
+    assert len(shown) == len(set(shown))
+    assert public - set(shown) == set()
+    assert [name for name in shown if not resolve(f"glideslope.{name}").__doc__] == []
+
+
+def test_the_help_of_the_package_names_every_public_name():
+    words = set(re.findall(r"\w+", gs.__doc__))
+    assert set(gs.__all__) - {"__version__"} - words == set()
+
+
 def test_every_test_named_in_the_paper_map_exists():
     for name in [word for word in CODE_WORDS if word.startswith("tests/")]:
         path, _, function = name.partition("::")

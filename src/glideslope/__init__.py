@@ -1,4 +1,18 @@
-"""glideslope: optimise over orthonormal matrices in PyTorch without QR, SVD or matrix exponentials."""
+"""Optimise over orthonormal matrices in PyTorch without QR, SVD or matrix exponentials.
+
+A model     orthogonalize_  chooses weights, makes them orthonormal and marks them
+            LandingSGD, LandingAdam  step marked weights by landing, the others as torch does
+            attach_landing  does the same for any other torch optimizer
+            orthogonality, project_  report distances; make the weights exact
+            adopt_, release_, param_groups  take over parametrizations; take marks away; groups with options
+            RiemannianSGD, PenaltySGD  the methods to compare with
+            SAGA, SVRG  variance reduction in a training loop
+            save_checkpoint, load_checkpoint, shard_placement  jobs on many machines
+A problem   minimize, Solution, check_gradient, problems
+Data        estimators.OnlinePCA, estimators.OnlineICA (need scikit-learn)
+A matrix    landing_step, random_stiefel, project
+The paper   formulas, theory, PAPER_OPTIONS
+"""
 
 from importlib import import_module
 from importlib.metadata import version

@@ -21,6 +21,10 @@ class Constants:
         gradient_bound: L' >= ‖∇f(X)‖_F; > 0.
         symmetric_bound: s >= ‖sym(X^H ∇f(X))‖_F.
         hessian_lipschitz: Lipschitz constant of the Hessian of f; 0 for quadratics.
+
+    Example:
+        >>> gs.theory.Constants(smoothness=1.0, gradient_bound=2.0, symmetric_bound=2.0).hessian_lipschitz
+        0.0
     """
 
     smoothness: float
@@ -48,6 +52,10 @@ def quadratic_constants(M: Tensor, linear: Tensor | None = None, *, columns: int
         linear: The matrix B, shape (n, p); zero if None.
         columns: p, with n >= p >= 1.
         safe_radius: Radius ε in (0, 1) of the safe region.
+
+    Example:
+        >>> gs.theory.quadratic_constants(torch.eye(4), columns=2, safe_radius=0.5).smoothness
+        1.0
     """
     check_radius(safe_radius)
     if M.ndim != 2 or M.shape[0] != M.shape[1] or not (M.is_floating_point() or M.is_complex()):
@@ -79,6 +87,11 @@ class Theory:
         constants: Bounds on f, or on every term f_i of a sum.
         attraction: Weight λ > 0 of the pull towards the manifold.
         safe_radius: Radius ε of the safe region, 0 < ε < 3/4 as Prop. "Merit function bound" asks.
+
+    Example:
+        >>> constants = gs.theory.quadratic_constants(torch.eye(4), columns=2, safe_radius=0.5)
+        >>> gs.theory.Theory(constants=constants, attraction=1.0, safe_radius=0.5).gradient_descent_step > 0
+        True
     """
 
     constants: Constants

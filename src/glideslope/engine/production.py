@@ -45,6 +45,12 @@ def landing_step(
             factor, by p x p products.
         safeguard: "lemma", "exact" (for "landing" two products more) or None (no guarantee).
         out: Where to write the result; may be X itself. Default: a new tensor.
+
+    Example:
+        >>> X, G = gs.random_stiefel(50, 5), torch.randn(50, 5)
+        >>> X = gs.landing_step(X, G, step_size=0.1)
+        >>> bool(gs.formulas.distance(X) <= 0.5)
+        True
     """
     rule = StepRule(attraction, safe_radius, metric, normal_step, safeguard)
     check_matrices(X=X, G=G)

@@ -69,6 +69,11 @@ def riemannian_gradient(X: Tensor, G: Tensor, *, metric: str = "canonical") -> T
         X: Iterate, shape (*batch, n, p) with n >= p. Need not be orthonormal.
         G: Euclidean gradient at X, same shape.
         metric: "canonical" or "euclidean".
+
+    Example:
+        >>> X, G = torch.eye(2, 1), torch.ones(2, 1)
+        >>> gs.formulas.riemannian_gradient(X, G, metric="euclidean").T
+        tensor([[0., 1.]])
     """
     check_matrices(X=X, G=G)
     check_option("metric", metric, METRICS)
@@ -98,6 +103,11 @@ def skew_field(X: Tensor, A: Tensor, *, attraction: float) -> Tensor:
         X: Iterate, shape (*batch, n, p) with n >= p.
         A: Skew-Hermitian matrices, shape (*batch, n, n); skewness is the caller's promise.
         attraction: Weight λ > 0 of the pull towards the manifold.
+
+    Example:
+        >>> A = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+        >>> gs.formulas.skew_field(torch.eye(2, 1), A, attraction=1.0).T
+        tensor([[0., 1.]])
     """
     check_matrices(X=X)
     check_matrices(A=A)
@@ -119,6 +129,11 @@ def landing_field(X: Tensor, G: Tensor, *, attraction: float, metric: str = "can
         G: Euclidean gradient at X, same shape; any estimate of it keeps the field's geometry.
         attraction: Weight λ > 0 of the pull towards the manifold.
         metric: "canonical" (the paper's) or "euclidean".
+
+    Example:
+        >>> X, G = 2 * torch.eye(2, 1), torch.zeros(2, 1)
+        >>> gs.formulas.landing_field(X, G, attraction=1.0).T
+        tensor([[6., 0.]])
     """
     check_matrices(X=X, G=G)
     check_option("metric", metric, METRICS)

@@ -34,6 +34,11 @@ def merit(X: Tensor, value: Tensor, G: Tensor, *, mu: float) -> Tensor:
         value: f(X), shape (*batch).
         G: Euclidean gradient of f at X, same shape as X.
         mu: Weight μ > 0 of the penalty (11).
+
+    Example:
+        >>> X, G, value = 2 * torch.eye(2, 1), torch.zeros(2, 1), torch.tensor(1.0)
+        >>> gs.formulas.merit(X, value, G, mu=2.0)
+        tensor(5.5000)
     """
     check_matrices(X=X, G=G)
     check_values("value", value, X)
@@ -56,6 +61,10 @@ def merit_gradient(function: Callable[[Tensor], Tensor], X: Tensor, *, mu: float
         function: Maps (*batch, n, p) to f of each matrix, shape (*batch); twice differentiable.
         X: Matrices, shape (*batch, n, p) with n >= p.
         mu: Weight μ > 0 of the penalty (11).
+
+    Example:
+        >>> gs.formulas.merit_gradient(lambda X: X.sum(), torch.eye(3, 1), mu=1.0).shape
+        torch.Size([3, 1])
     """
     check_matrices(X=X)
     with torch.inference_mode(False), torch.enable_grad():
@@ -76,6 +85,10 @@ def gradient_free_merit(function: Callable[[Tensor], Tensor], X: Tensor, *, mu: 
         function: Maps (*batch, n, p) to f of each matrix, shape (*batch).
         X: Matrices, shape (*batch, n, p) with n >= p.
         mu: Weight μ > 0 of the penalty (11).
+
+    Example:
+        >>> gs.formulas.gradient_free_merit(lambda X: X.sum(), torch.eye(3, 1), mu=1.0)
+        tensor(1.)
     """
     check_matrices(X=X)
     check_positive(mu=mu)

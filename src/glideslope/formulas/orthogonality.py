@@ -18,6 +18,10 @@ def gram(X: Tensor) -> Tensor:
 
     Args:
         X: Matrices, shape (*batch, n, p) with n >= p.
+
+    Example:
+        >>> gs.formulas.gram(torch.eye(4, 2)).shape
+        torch.Size([2, 2])
     """
     check_matrices(X=X)
     return X.mH @ X
@@ -44,18 +48,33 @@ def frobenius(M: Tensor) -> Tensor:
 
 @in_full_precision
 def residual(X: Tensor) -> Tensor:
-    """Residual Δ = X^H X - I, shape (*batch, p, p); zero exactly on the Stiefel manifold."""
+    """Residual Δ = X^H X - I, shape (*batch, p, p); zero exactly on the Stiefel manifold.
+
+    Example:
+        >>> gs.formulas.residual(2 * torch.eye(3, 1))
+        tensor([[3.]])
+    """
     return subtract_identity_(gram(X))
 
 
 @in_full_precision
 def distance(X: Tensor) -> Tensor:
-    """Distance d = ‖X^H X - I‖_F of each matrix, shape (*batch); X is in the safe region (12) if d <= ε."""
+    """Distance d = ‖X^H X - I‖_F of each matrix, shape (*batch); X is in the safe region (12) if d <= ε.
+
+    Example:
+        >>> gs.formulas.distance(2 * torch.eye(3, 1))
+        tensor(3.)
+    """
     return frobenius(residual(X))
 
 
 @in_full_precision
 def spectral_distance(X: Tensor) -> Tensor:
-    """Spectral norm ‖X^H X - I‖_2 of each matrix, shape (*batch). Computes eigenvalues, as no step does."""
+    """Spectral norm ‖X^H X - I‖_2 of each matrix, shape (*batch). Computes eigenvalues, as no step does.
+
+    Example:
+        >>> gs.formulas.spectral_distance(2 * torch.eye(3, 2))
+        tensor(3.)
+    """
     eigenvalues: Tensor = torch.linalg.eigvalsh(residual(X))
     return eigenvalues.abs().amax(-1)

@@ -24,6 +24,11 @@ def qr_retraction(X: Tensor, Z: Tensor) -> Tensor:
     Args:
         X: Orthonormal matrices, shape (*batch, n, p) with n >= p.
         Z: Tangent directions at X, same shape.
+
+    Example:
+        >>> Y = gs.formulas.qr_retraction(torch.eye(4, 2), torch.ones(4, 2))
+        >>> bool(gs.formulas.distance(Y) < 1e-5)
+        True
     """
     check_matrices(X=X, Z=Z)
     Q: Tensor
@@ -41,6 +46,11 @@ def polar_retraction(X: Tensor, Z: Tensor) -> Tensor:
     Args:
         X: Orthonormal matrices, shape (*batch, n, p) with n >= p.
         Z: Tangent directions at X, same shape.
+
+    Example:
+        >>> Y = gs.formulas.polar_retraction(torch.eye(4, 2), torch.ones(4, 2))
+        >>> bool(gs.formulas.distance(Y) < 1e-5)
+        True
     """
     check_matrices(X=X, Z=Z)
     # The singular vectors of R, not Y^H Y, whose condition number is that of Y squared.
@@ -60,6 +70,12 @@ def cayley_retraction(X: Tensor, Z: Tensor) -> Tensor:
     Args:
         X: Orthonormal matrices, shape (*batch, n, p) with n >= p; slightly off, the result is closer.
         Z: Tangent directions at X, same shape.
+
+    Example:
+        >>> X, Z = torch.eye(4, 2), torch.ones(4, 2)
+        >>> Z = gs.formulas.riemannian_gradient(X, Z)
+        >>> bool(gs.formulas.distance(gs.formulas.cayley_retraction(X, Z)) < 1e-5)
+        True
     """
     check_matrices(X=X, Z=Z)
     PZ = Z - X @ (X.mH @ Z) / 2
@@ -86,6 +102,12 @@ def exponential_retraction(X: Tensor, Z: Tensor) -> Tensor:
     Args:
         X: Orthonormal matrices, shape (*batch, n, p) with n >= p; slightly off, the result is closer.
         Z: Tangent directions at X, same shape.
+
+    Example:
+        >>> X, Z = torch.eye(4, 2), torch.ones(4, 2)
+        >>> Z = gs.formulas.riemannian_gradient(X, Z)
+        >>> bool(gs.formulas.distance(gs.formulas.exponential_retraction(X, Z)) < 1e-5)
+        True
     """
     check_matrices(X=X, Z=Z)
     p = X.shape[-1]
@@ -123,6 +145,11 @@ def retract(X: Tensor, Z: Tensor, kind: str = "qr") -> Tensor:
         X: Orthonormal matrices, shape (*batch, n, p) with n >= p.
         Z: Tangent directions at X, same shape.
         kind: "qr", "polar", "cayley" or "exponential".
+
+    Example:
+        >>> Y = gs.formulas.retract(torch.eye(4, 2), torch.ones(4, 2), kind="polar")
+        >>> bool(gs.formulas.distance(Y) < 1e-5)
+        True
     """
     check_option("kind", kind, tuple(RETRACTIONS))
     return RETRACTIONS[kind](X, Z)

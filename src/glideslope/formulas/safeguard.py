@@ -32,6 +32,11 @@ def safeguard_step(distance: Tensor, field_norm: Tensor, *, attraction: float | 
         field_norm: g = ‖F‖_F, one per matrix.
         attraction: Weight λ > 0, a number or one per matrix.
         safe_radius: ε in (0, 1).
+
+    Example:
+        >>> distance, field_norm = torch.tensor(0.0), torch.tensor(10.0)
+        >>> gs.formulas.safeguard_step(distance, field_norm, attraction=1.0, safe_radius=0.5)
+        tensor(0.0707)
     """
     check_positive(attraction=attraction)
     check_radius(safe_radius)
@@ -97,6 +102,11 @@ def exact_safeguard_step(X: Tensor, F: Tensor, *, safe_radius: float) -> Tensor:
         X: Iterate, shape (*batch, n, p) with n >= p.
         F: Field, same shape.
         safe_radius: ε in (0, 1).
+
+    Example:
+        >>> X, F = torch.eye(3, 1), 10 * torch.eye(3)[:, 1:2]
+        >>> gs.formulas.exact_safeguard_step(X, F, safe_radius=0.5)
+        tensor(0.0707)
     """
     check_matrices(X=X, F=F)
     check_radius(safe_radius)
@@ -168,6 +178,10 @@ def safeguard_lower_bound(field_bound: float, *, attraction: float, safe_radius:
         field_bound: ã > 0, a bound of the tangent part's norm.
         attraction: Weight λ > 0.
         safe_radius: ε in (0, 1).
+
+    Example:
+        >>> gs.formulas.safeguard_lower_bound(1.0, attraction=1.0, safe_radius=0.5) > 0
+        True
     """
     check_positive(field_bound=field_bound, attraction=attraction)
     check_radius(safe_radius)

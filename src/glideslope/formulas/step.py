@@ -50,6 +50,11 @@ def landing_step(
         normal_step: "landing": along F = T + λ X (X^H X - I). "newton-schulz": along T, then a Newton-Schulz step.
             "polar": along T, then the polar factor.
         safeguard: "lemma", "exact" or None.
+
+    Example:
+        >>> X, G = torch.eye(4, 2), torch.ones(4, 2)
+        >>> bool(gs.formulas.distance(gs.formulas.landing_step(X, G, step_size=1e6)) <= 0.5)
+        True
     """
     check_matrices(X=X, G=G)
     check_step_size(step_size, X.shape[:-2])
@@ -102,6 +107,11 @@ def riemannian_step(
         step_size: η >= 0.
         metric: "euclidean", or "canonical", eq. (5).
         retraction: "qr", "polar", "cayley" or "exponential".
+
+    Example:
+        >>> X = gs.formulas.riemannian_step(torch.eye(4, 2), torch.ones(4, 2), step_size=0.1)
+        >>> bool(gs.formulas.distance(X) < 1e-5)
+        True
     """
     return retract(X, -step_size * riemannian_gradient(X, G, metric=metric), kind=retraction)
 
@@ -114,5 +124,10 @@ def penalty_step(X: Tensor, G: Tensor, *, step_size: float, penalty_weight: floa
         G: Euclidean gradient of f at X or an estimate of it, same shape.
         step_size: η >= 0.
         penalty_weight: Weight λ > 0 of the penalty.
+
+    Example:
+        >>> X, G = torch.eye(2, 1), torch.ones(2, 1)
+        >>> gs.formulas.penalty_step(X, G, step_size=0.5, penalty_weight=1.0).T
+        tensor([[ 0.5000, -0.5000]])
     """
     return X - step_size * penalised_gradient(X, G, penalty_weight=penalty_weight)

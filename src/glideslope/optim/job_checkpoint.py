@@ -55,6 +55,12 @@ def save_checkpoint(
         optimizer: Its optimizer.
         keep: How many checkpoints to keep up to this step, the newest ones; later ones are left, with a warning.
         **others: Anything with a state_dict, by name: gs.SAGA, gs.SVRG, a learning rate scheduler.
+
+    Example:
+        >>> model = torch.nn.Linear(8, 4)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> gs.save_checkpoint("job", 100, model, optimizer).name
+        'step-000000100'
     """
     from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -133,6 +139,12 @@ def load_checkpoint(
         optimizer: Its optimizer.
         step: Which checkpoint. Default: the newest.
         **others: All else that was saved, by the same names.
+
+    Example:
+        >>> model = torch.nn.Linear(8, 4)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> gs.load_checkpoint("job", model, optimizer)
+        100
     """
     from torch.distributed.checkpoint.state_dict import set_state_dict
     from torch.distributed.checkpoint.state_dict_loader import load

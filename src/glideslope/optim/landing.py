@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.row_blocks import Summed
-from glideslope.engine.rule import StepOutcome, StepRule
+from glideslope.engine.rule import StepOutcome
 from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
 from glideslope.optim.diagnostics import STEPS_BETWEEN_LOOKS, shortened_recently, warn_of_shortening
@@ -22,14 +22,12 @@ from glideslope.optim.momentum_and_adam import (
     keep_tangent_momentum,
     momentum_direction,
 )
-from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options, learning_rate
+from glideslope.optim.options import check_adam_options, check_learning_rate, check_sgd_options, learning_rate, rule_of
 from glideslope.optim.scaled_steps import adam_radial, fixed_scale_of, in_units, move_scale, of_moved, to_units_
 from glideslope.optim.sharded_bucket import Sharded
 from glideslope.optim.torch_steps import adamw_step, sgd_step
 from glideslope.ranks.sums import run_in_bundles
 from glideslope.stiefel.scales import Scale
-
-LandingOptions = ("attraction", "safe_radius", "metric", "normal_step", "safeguard")
 
 
 class LandingOptimizer(StiefelOptimizer):
@@ -122,22 +120,6 @@ def count(bucket: Bucket, outcome: StepOutcome) -> None:
             counter.add_(counted)
 
 
-def rule_of(group: Group, known: StepRule | None = None, sigma: float = 1.0) -> StepRule:
-    """The landing options of a group, checked; `known` if they are the same.
-
-    A number λ becomes λσ with the step size η/σ of X/σ, so that the pull ηλ of a step stays what it was.
-    """
-    options = tuple([group[option] for option in LandingOptions])
-    if sigma != 1 and not isinstance(options[0], str):
-        options = (options[0] * sigma, *options[1:])
-    if group["scale"] == "free" and group["normal_step"] == "landing" and group["attraction"] != "auto":
-        raise ValueError(
-            f'scale="free" needs attraction="auto" or another normal_step; got attraction={group["attraction"]!r}, '
-            "whose pull would change with σ"
-        )
-    return known if known is not None and options == known.options else StepRule(*options)
-
-
 class LandingSGD(LandingOptimizer):
     r"""Landing SGD, eq. (20): X <- X - min(lr, η(X)) (grad + λ X (X^H X - I)), with momentum on the gradient.
 
@@ -168,6 +150,11 @@ class LandingSGD(LandingOptimizer):
             2 a step at most; weight decay acts on it.
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
+
+    Example:
+        >>> X = torch.nn.Parameter(gs.random_stiefel(20, 3))
+        >>> optimizer = gs.LandingSGD([X], lr=0.1, momentum=0.9)
+        >>> (X.sum() ** 2).backward(); optimizer.step()
     """
 
     def __init__(
@@ -256,6 +243,11 @@ class LandingAdam(LandingOptimizer):
             does: by about lr a step, with moments and decoupled weight decay of its own.
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
+
+    Example:
+        >>> X = torch.nn.Parameter(gs.random_stiefel(20, 3))
+        >>> optimizer = gs.LandingAdam([X], lr=1e-2)
+        >>> (X.sum() ** 2).backward(); optimizer.step()
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Checks of the options that torch's optimizers have too."""
+"""Options of groups: checks of those that torch's optimizers have too, and the rule of a landing step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from glideslope.engine.rule import StepRule
+
 Group = dict[str, Any]
+LANDING_OPTIONS = ("attraction", "safe_radius", "metric", "normal_step", "safeguard")
 
 
 def check_number(group: Group, name: str, *, below: float = math.inf) -> None:
@@ -52,3 +55,19 @@ def check_adam_options(group: Group) -> None:
     numbers = isinstance(betas, (tuple, list)) and all(isinstance(beta, (int, float)) for beta in betas)
     if not numbers or len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise ValueError(f"betas must be two numbers in [0, 1); got {betas!r}")
+
+
+def rule_of(group: Group, known: StepRule | None = None, sigma: float = 1.0) -> StepRule:
+    """The landing options of a group, checked; `known` if they are the same.
+
+    A number λ becomes λσ with the step size η/σ of X/σ, so that the pull ηλ of a step stays what it was.
+    """
+    options = tuple([group[option] for option in LANDING_OPTIONS])
+    if sigma != 1 and not isinstance(options[0], str):
+        options = (options[0] * sigma, *options[1:])
+    if group["scale"] == "free" and group["normal_step"] == "landing" and group["attraction"] != "auto":
+        raise ValueError(
+            f'scale="free" needs attraction="auto" or another normal_step; got attraction={group["attraction"]!r}, '
+            "whose pull would change with σ"
+        )
+    return known if known is not None and options == known.options else StepRule(*options)

@@ -13,8 +13,9 @@ from glideslope.engine.row_blocks import Summed
 from glideslope.formulas.orthogonality import per_matrix
 from glideslope.optim.base import Group
 from glideslope.optim.bucket import Bucket
-from glideslope.optim.landing import LandingOptimizer, rule_of
+from glideslope.optim.landing import LandingOptimizer
 from glideslope.optim.momentum_and_adam import Estimate
+from glideslope.optim.options import rule_of
 from glideslope.optim.sharded_bucket import Sharded
 from glideslope.ranks.agreement import check_fingerprint
 from glideslope.ranks.dtensors import local_part

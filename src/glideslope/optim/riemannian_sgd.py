@@ -40,6 +40,11 @@ class RiemannianSGD(StiefelOptimizer):
         safe_radius: How far from orthonormal a matrix may start; the first steps mend it.
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
+
+    Example:
+        >>> X = torch.nn.Parameter(gs.random_stiefel(20, 3))
+        >>> optimizer = gs.RiemannianSGD([X], lr=0.1, retraction="polar")
+        >>> (X.sum() ** 2).backward(); optimizer.step()
     """
 
     def __init__(

@@ -43,6 +43,11 @@ def adopt_(model: nn.Module) -> list[str]:
 
     Args:
         model: Any module.
+
+    Example:
+        >>> model = torch.nn.utils.parametrizations.orthogonal(torch.nn.Linear(8, 4))
+        >>> gs.adopt_(model)
+        ['weight']
     """
     refusals = [refusal for prefix, module in model.named_modules() for refusal in refused(prefix, module)]
     if refusals:
@@ -81,6 +86,12 @@ def release_(model: nn.Module, select: Select = None) -> list[str]:
     Args:
         model: A model after `orthogonalize_` or `adopt_`.
         select: None for all marks; otherwise as for `orthogonalize_`: module types, names or patterns, or a predicate.
+
+    Example:
+        >>> model = torch.nn.Linear(8, 4)
+        >>> names = gs.orthogonalize_(model)
+        >>> gs.release_(model)
+        ['weight']
     """
     everywhere = list(places(model))
     marked = {id(place.parameter) for place in everywhere if place.local_name in marks_of(place.module)}

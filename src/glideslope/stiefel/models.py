@@ -34,6 +34,11 @@ def orthogonalize_(model: nn.Module, select: Select = None, *, scale: Scale = 1.
             (name, parameter, module) that returns True, or the view to read the parameter with.
         scale: The weights become σ times orthonormal ones: σ a number; "modular", sqrt(out/in) of each matrix; or
             "free", ‖X‖_F/√p as it is. The mark keeps it, for `param_groups`, `project_` and `orthogonality`.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2))
+        >>> gs.orthogonalize_(model, ["0.weight"])
+        ['0.weight']
     """
     check_scale(scale)
     chosen = select_weights(model, select)
@@ -48,6 +53,14 @@ def project_(model: nn.Module) -> list[str]:
 
     With a scale in its mark, by σ times that one. In place; returns the names. For the end of training, before
     evaluation or export.
+
+    Example:
+        >>> model = torch.nn.Linear(8, 4)
+        >>> names = gs.orthogonalize_(model)
+        >>> gs.project_(model)
+        ['weight']
+        >>> gs.orthogonality(model).largest_distance < 1e-5
+        True
     """
     found = marked(model, "project_")
     for name, parameter, mark in found:
@@ -82,6 +95,12 @@ def param_groups(
         model: Any module. Without marks all its parameters are free, and a UserWarning says so.
         patterns: {pattern: {option: value}} for the parameters whose name the pattern matches; later ones win.
         **options: Options of all groups, e.g. lr.
+
+    Example:
+        >>> model = torch.nn.Linear(8, 4)
+        >>> names = gs.orthogonalize_(model)
+        >>> [group["orthogonal"] for group in gs.param_groups(model)]
+        [True, False]
     """
     parameters = named(model)
     names = [name for one in parameters for name in one.all_names]

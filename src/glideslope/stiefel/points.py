@@ -34,6 +34,10 @@ def random_stiefel(
         generator: Source of randomness; without it torch's global one is used.
         dtype: Real or complex; default: torch's default type. Half types are computed in float32.
         device: Default: the generator's device; without a generator, torch's default device.
+
+    Example:
+        >>> gs.random_stiefel(5, 2, batch=(3,)).shape
+        torch.Size([3, 5, 2])
     """
     if not (isinstance(n, int) and isinstance(p, int) and 1 <= p <= n):
         raise ValueError(f"random_stiefel needs whole numbers 1 <= p <= n; got n={n!r}, p={p!r}")
@@ -55,6 +59,10 @@ def project(X: Tensor) -> Tensor:
 
     Args:
         X: Finite matrices, shape (*batch, n, p) with n >= p.
+
+    Example:
+        >>> bool(gs.formulas.distance(gs.project(torch.randn(5, 2))) < 1e-5)
+        True
     """
     check_matrices(X=X)
     # There is no float64 on mps.

@@ -247,6 +247,12 @@ def shard_placement(model: nn.Module, *, ranks: int | None = None) -> Callable[[
         model: The model, not yet sharded.
         ranks: Number of ranks. Default: those of the default group. FSDP2 cuts other dimensions than the
             first into equal parts only: where that is impossible, dimension 0 is cut, and the optimizer says so.
+
+    Example:
+        >>> model = torch.nn.Linear(8, 4)
+        >>> names = gs.orthogonalize_(model)
+        >>> gs.shard_placement(model, ranks=2)(model.weight)
+        Shard(dim=1)
     """
     from torch.distributed import get_world_size
     from torch.distributed.tensor import Shard

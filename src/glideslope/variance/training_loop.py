@@ -38,6 +38,11 @@ class SAGA(GradientMemory):
         sizes: Number of terms in each slot; None if they are equal.
         dtype: Type of the memory, e.g. torch.bfloat16; None for that of each parameter. The mean is float32 or wider.
         device: Device of the memory, e.g. "cpu"; None for that of each parameter, where the mean always is.
+
+    Example:
+        >>> X = torch.nn.Parameter(gs.random_stiefel(20, 3))
+        >>> optimizer, saga = gs.LandingSGD([X], lr=0.1), gs.SAGA([X], slots=10)
+        >>> (X.sum() ** 2).backward(); saga.correct_(slot=0); optimizer.step()
     """
 
     def __init__(
@@ -175,6 +180,12 @@ class SVRG(GradientMemory):
         dtype: Type of the anchor; None for that of each parameter. The full gradient is float32 or wider, and taken
             at the anchor as it was rounded.
         device: Device of the anchor, e.g. "cpu"; None for that of each parameter, where the full gradient always is.
+
+    Example:
+        >>> X = torch.nn.Parameter(gs.random_stiefel(20, 3))
+        >>> optimizer, svrg = gs.LandingSGD([X], lr=0.1), gs.SVRG([X])
+        >>> svrg.anchor_(lambda: (X.sum() ** 2).backward())  # of all terms
+        >>> (X.sum() ** 2).backward(); svrg.correct_(lambda: (X.sum() ** 2).backward()); optimizer.step()
     """
 
     def __init__(

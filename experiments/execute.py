@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -37,6 +38,8 @@ class Setup:
     threads: int | None = None
     jobs: int = 1
     parallel_config: Path | None = None
+    go_on: bool = False
+    """Whether finished runs in the records of the folder are kept, whatever code and machine made them."""
 
 
 def run_experiments(setup: Setup, console: Console | None = None) -> dict[str, str]:
@@ -71,7 +74,7 @@ def report(setup: Setup, console: Console, failures: dict[str, str]) -> dict[str
 
 
 def run_studies(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
-    """Run every study of every experiment; records are written as soon as a study is complete."""
+    """Run every study of every experiment; records are written when it is complete, for a long one after each run."""
     setup.output.mkdir(parents=True, exist_ok=True)
     studies = [study for name in setup.experiments for study in getattr(scale, name).studies()]
     for study in studies:
@@ -87,14 +90,12 @@ def run_studies(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
     with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as bar:
         if "penalty" in setup.experiments:
             table = penalty_figure.measure(scale.penalty.weights)
-            keep(table, "penalty", setup)
+            records.merge(stamped(table, setup), place(setup, "penalty"))
         total = bar.add_task("all", total=sum(map(n_units, studies)))
         for study in studies:
             engine = engine_for(study, setup)
-            found, wrong = run_study(study, engine, bar, total)
+            wrong = run_study(replace(study, long=study.long or setup.go_on), engine, setup, bar, total)
             failures |= {f"{study.name}, {method}": reason for method, reason in wrong.items()}
-            if len(found):
-                keep(found, study.name, setup)
     return failures
 
 
@@ -107,9 +108,11 @@ def engine_for(study: Study, setup: Setup) -> Engine:
     return Engine(BENCHMARKS, cache.resolve(), setup.output / "log.txt", setup.jobs, setup.parallel_config)
 
 
-def run_study(study: Study, engine: Engine, bar: Progress, total: Any) -> tuple[Any, dict[str, str]]:
-    """Run one study with its own bar."""
+def run_study(study: Study, engine: Engine, setup: Setup, bar: Progress, total: Any) -> dict[str, str]:
+    """Run one study with its own bar; what went wrong with which method."""
     task = bar.add_task(study.name, total=n_units(study))
+    path = place(setup, study.name)
+    known = records.finished(pd.read_parquet(path), study) if setup.go_on and path.exists() else pd.DataFrame()
     done = 0.0
 
     def on_progress(method: str, share: float) -> None:
@@ -121,13 +124,23 @@ def run_study(study: Study, engine: Engine, bar: Progress, total: Any) -> tuple[
         bar.update(task, completed=done)
         bar.advance(total)
 
-    result = sweep(study, engine, on_progress, on_outcome)
+    def keep(before: Any, new: Any) -> Any:
+        new = stamped(new, setup)
+        everything = pd.concat([before, new], ignore_index=True) if len(before) else new
+        records.merge(everything, path)
+        return everything
+
+    failures = sweep(study, engine, known, keep, on_progress, on_outcome)
     bar.update(task, description=study.name, completed=n_units(study))
     bar.advance(total, n_units(study) - done)
-    return result
+    return failures
 
 
-def keep(found: Any, name: str, setup: Setup) -> None:
-    """Write records with their provenance."""
-    path = setup.output / "records" / f"{name}.parquet"
-    records.merge(found.assign(scale=setup.scale, **provenance(CLONE)), path)
+def place(setup: Setup, name: str) -> Path:
+    """The file of a study's records."""
+    return setup.output / "records" / f"{name}.parquet"
+
+
+def stamped(found: Any, setup: Setup) -> Any:
+    """Records with their scale and provenance."""
+    return found.assign(scale=setup.scale, **provenance(CLONE))

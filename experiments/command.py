@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 EXPERIMENTS = ("penalty", "pca", "ica", "cnn")
-NAMES = (*EXPERIMENTS, "all", "report")
+NAMES = (*EXPERIMENTS, "all", "seconds", "report")
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def option(text: str, **settings: Any) -> Any:
 
 
 def reproduce(
-    experiment: Annotated[str, typer.Argument(metavar="penalty|pca|ica|cnn|all|report")],
+    experiment: Annotated[str, typer.Argument(metavar="penalty|pca|ica|cnn|all|seconds|report")],
     scale: Annotated[str, typer.Option(help="smoke, laptop, nights or paper: sizes and budgets.")] = "laptop",
     output: Annotated[Path | None, option("Folder of records, cache and report; default output/SCALE.")] = None,
     p: Annotated[str | None, option("PCA: numbers of columns, e.g. 100,200.")] = None,
@@ -52,7 +52,8 @@ def reproduce(
     """Run the paper's experiments and write a report.
 
     Records go to OUTPUT/records, one file per study, the report to OUTPUT/report.html. A run that was stopped continues
-    where it was when the same command is given again. `report` only draws anew what the folder holds.
+    where it was when the same command is given again. `seconds` measures what an epoch of the networks takes, which
+    needs a machine that does nothing else; `report` only draws anew what the folder holds.
     """
     try:
         given = {
@@ -87,6 +88,7 @@ def reproduce(
             threads=threads,
             jobs=jobs,
             parallel_config=parallel_config,
+            seconds=experiment == "seconds",
             go_on=go_on,
         )
         failures = run_experiments(setup)
@@ -102,7 +104,7 @@ def reproduce(
 
 def experiments_of(name: str) -> tuple[str, ...]:
     """The experiments that a name on the command line means."""
-    return EXPERIMENTS if name == "all" else () if name == "report" else (name,)
+    return {"all": EXPERIMENTS, "seconds": ("cnn",), "report": ()}.get(name, (name,))
 
 
 def split(text: str) -> list[str]:

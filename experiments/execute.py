@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 import glideslope
-from experiments import penalty_figure, records
+from experiments import epoch_seconds, penalty_figure, records
 from experiments.claims import verdicts
 from experiments.lock import locked
 from experiments.provenance import digest_of_code, provenance
@@ -21,6 +21,7 @@ from experiments.report import write_report
 from experiments.scales import SCALES, Scale
 from experiments.study import Study
 from experiments.sweep import Engine, n_units, sweep
+from glideslope.files import write_whole
 
 PACKAGE = Path(glideslope.__file__).parent
 CLONE = Path(__file__).parents[1]
@@ -38,12 +39,14 @@ class Setup:
     threads: int | None = None
     jobs: int = 1
     parallel_config: Path | None = None
+    seconds: bool = False
+    """Whether to measure the seconds of an epoch of the networks, and nothing else."""
     go_on: bool = False
     """Whether finished runs in the records of the folder are kept, whatever code and machine made them."""
 
 
 def run_experiments(setup: Setup, console: Console | None = None) -> dict[str, str]:
-    """Run, record and report; what went wrong, by study and method."""
+    """Run, or only measure seconds; record and report; what went wrong, by study and method."""
     if setup.scale not in SCALES:
         raise ValueError(f"--scale must be one of {', '.join(SCALES)}; got {setup.scale!r}")
     # The file itself, because standard error is Benchopt's while it runs.
@@ -55,10 +58,10 @@ def run_experiments(setup: Setup, console: Console | None = None) -> dict[str, s
         threads_before = torch.get_num_threads()
         torch.set_num_threads(setup.threads or threads_before)
         try:
-            failures = run_studies(setup, scale, console)
+            failures = (measure_seconds if setup.seconds else run_studies)(setup, scale, console)
         finally:
             torch.set_num_threads(threads_before)
-        return report(setup, console, failures)
+        return {} if setup.seconds else report(setup, console, failures)
 
 
 def report(setup: Setup, console: Console, failures: dict[str, str]) -> dict[str, str]:
@@ -97,6 +100,19 @@ def run_studies(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
             wrong = run_study(replace(study, long=study.long or setup.go_on), engine, setup, bar, total)
             failures |= {f"{study.name}, {method}": reason for method, reason in wrong.items()}
     return failures
+
+
+def measure_seconds(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
+    """Measure and write the seconds of an epoch of every network; nothing can go wrong with single methods."""
+    for study in scale.cnn.studies():
+        engine_for(study, setup).refuse_unknown_methods(study)
+        table = epoch_seconds.measure(study, BENCHMARKS)
+        path = epoch_seconds.place(setup.output, study.name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, [stamped(table, setup).to_parquet(index=False, compression="zstd")])
+        for row in table.itertuples():
+            console.print(f"{study.name}, {row.method}: {row.epoch_seconds:.4g} s an epoch", highlight=False)
+    return {}
 
 
 def engine_for(study: Study, setup: Setup) -> Engine:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from experiments.epoch_seconds import place, with_measured_seconds
 from experiments.study import Study
 from glideslope.files import write_whole
 
@@ -74,8 +75,11 @@ def merge(records: Any, path: Path) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Records of every study in a folder, by name."""
-    return {path.stem: pd.read_parquet(path) for path in sorted(folder.glob("*.parquet"))}
+    """Records of every study in a folder, by name; with the measured seconds of an epoch where there are any."""
+    return {
+        path.stem: with_measured_seconds(pd.read_parquet(path), place(folder.parent, path.stem))
+        for path in sorted(folder.glob("*.parquet"))
+    }
 
 
 def runs(records: Any) -> Any:

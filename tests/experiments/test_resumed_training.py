@@ -1,6 +1,7 @@
 """A training that is killed inside a run goes on from its last epoch, to the curve of one without a stop."""
 
 import math
+import sys
 
 import pandas as pd
 import pytest
@@ -8,7 +9,7 @@ from benchmark_modules import BENCHMARKS, load
 
 from experiments.settings import CNN_METHODS
 
-networks, images, training = load("orthogonal_cnn", "networks", "images", "training")
+images, training = load("orthogonal_cnn", "images", "training")
 
 
 class Killed(Exception):
@@ -24,7 +25,7 @@ def solvers():
 
 
 def task(**changes):
-    return training.Task(images.digits(100), "vgg16", 8, 32, 3, (1, 2), 5e-4, None, 0)._replace(**changes)
+    return training.Task(images.digits(64), "vgg16", 8, 32, 2, (1,), 5e-4, None, 0)._replace(**changes)
 
 
 def curve(solver, task, *, killed_after=math.inf):
@@ -43,22 +44,52 @@ def curve(solver, task, *, killed_after=math.inf):
     return found
 
 
-def count_epochs(monkeypatch, solver):
-    """The arguments of every epoch that is trained from here on."""
-    module = __import__("sys").modules[solver.__mro__[1].__module__]
-    done, original = [], module.train_epoch
-    monkeypatch.setattr(module, "train_epoch", lambda *given: done.append(given) or original(*given))
-    return done
-
-
 @pytest.mark.parametrize("method", CNN_METHODS)
 def test_a_killed_run_goes_on_to_the_same_curve_bit_by_bit(solvers, method, monkeypatch, tmp_path):
     monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path / "whole"))
     whole = curve(solvers[method], task())
-    assert [record["epoch"] for record in whole] == [0, 1, 2, 3]
+    assert [record["epoch"] for record in whole] == [0, 1, 2]
     monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path / "cut"))
-    for epochs in (1, 2):
-        with pytest.raises(Killed):
-            curve(solvers[method], task(), killed_after=epochs)
+    with pytest.raises(Killed):
+        curve(solvers[method], task(), killed_after=1)
     resumed = curve(solvers[method], task())
     pd.testing.assert_frame_equal(pd.DataFrame(resumed), pd.DataFrame(whole), check_exact=True)
+
+
+def epochs_trained(monkeypatch):
+    """The calls of `train_epoch` from here on."""
+    module, done = sys.modules["benchmark_utils.training"], []
+    original = module.train_epoch
+    monkeypatch.setattr(module, "train_epoch", lambda *given: done.append(given) or original(*given))
+    return done
+
+
+def test_a_killed_run_loses_no_epoch_but_the_one_it_was_in_and_a_finished_one_trains_nothing(
+    solvers, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path))
+    trained = epochs_trained(monkeypatch)
+    for killed_after in (1, 2, 3):
+        with pytest.raises(Killed):
+            curve(solvers["landing-defaults"], task(epochs=4), killed_after=killed_after)
+    assert len(curve(solvers["landing-defaults"], task(epochs=4))) == 5
+    assert len(trained) == 4
+    assert len(curve(solvers["landing-defaults"], task(epochs=4))) == 5
+    assert len(trained) == 4
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"width": 16}, {"milestones": ()}, {"images": images.digits(96)}])
+def test_a_checkpoint_belongs_to_one_run(solvers, monkeypatch, tmp_path, change):
+    monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path))
+    curve(solvers["unconstrained"], task(epochs=1))
+    trained = epochs_trained(monkeypatch)
+    curve(solvers["unconstrained"], task(epochs=1, **change))
+    assert len(trained) == 1
+    assert len(list(tmp_path.glob("*.pt"))) == 2
+
+
+def test_without_a_folder_nothing_is_written(solvers, monkeypatch, tmp_path):
+    monkeypatch.delenv("GLIDESLOPE_RUN_CHECKPOINTS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    curve(solvers["unconstrained"], task(epochs=1))
+    assert not list(tmp_path.iterdir())

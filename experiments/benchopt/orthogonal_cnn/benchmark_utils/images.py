@@ -55,22 +55,20 @@ class Images(NamedTuple):
 
     def batches(self, draws, batch_size):
         """Augmented training images and their labels, batch by batch."""
-        for start in range(0, len(self.train), batch_size):
-            part = slice(start, start + batch_size)
-            index = draws.order[part]
-            yield self.augmented(index, draws.shift[:, part], draws.mirrored[part]), self.train_labels[index]
+        order, mirrored = draws.order.split(batch_size), draws.mirrored.split(batch_size)
+        for index, shift, mirror in zip(order, draws.shift.split(batch_size, dim=1), mirrored, strict=True):
+            yield self.augmented(index, shift, mirror), self.train_labels[index]
 
     def augmented(self, index, shift, mirrored):
         """Training images of an index, cropped from their padding and mirrored; channels last in memory."""
         batch = self.train[index]
         b, _, height, width = batch.shape
-        device = batch.device
         padded = torch.nn.functional.pad(batch, (self.padding,) * 4)
-        rows = shift[0] + torch.arange(height, device=device)
-        columns = shift[1] + torch.arange(width, device=device)
+        rows = shift[0] + torch.arange(height, device=batch.device)
+        columns = shift[1] + torch.arange(width, device=batch.device)
         columns = torch.where(mirrored, columns.flip(1), columns)
         # One gather for all: image, channel, row, column.
-        image = torch.arange(b, device=device)[:, None, None]
+        image = torch.arange(b, device=batch.device)[:, None, None]
         return padded[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 

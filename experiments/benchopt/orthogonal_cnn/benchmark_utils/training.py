@@ -112,6 +112,21 @@ class Trainer(BaseSolver):
             checkpoint.write(state)
             self.hand_over(callback, records[-1])
 
+    def step_seconds(self):
+        """Train without end, and yield the seconds of every step once the device has done it."""
+        task = self.task
+        images = task.images.to(task.device)
+        model = self.adapt(task.model()).to(task.device)
+        optimizer = self.optimizer(model, self.step_size, task.weight_decay)
+        draws = images.draw(torch.Generator().manual_seed(task.seed))
+        model.train()
+        while True:
+            started = time.perf_counter()
+            for batch, labels in images.batches(draws, task.batch_size):
+                float(train_step(model, optimizer, batch, labels))
+                yield time.perf_counter() - started
+                started = time.perf_counter()
+
     def hand_over(self, callback, record):
         """Give a record to Benchopt."""
         self.record = record
@@ -144,17 +159,22 @@ def train_steps(model, optimizer, images, draws, batch_size, deadline):
     device = images.train.device
     total, seen = torch.zeros((), device=device), 0
     for batch, labels in images.batches(draws, batch_size):
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(batch), labels)
-        loss.backward()
-        optimizer.step()
-        total += loss.detach() * len(labels)
+        total += train_step(model, optimizer, batch, labels) * len(labels)
         seen += len(labels)
         if device.type == "cpu" and not math.isfinite(float(total)):
             break
         if time.perf_counter() >= deadline:
             return total, seen, "out of time"
     return total, seen, "running"
+
+
+def train_step(model, optimizer, batch, labels):
+    """One step on a batch; the loss before it, on the device."""
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(batch), labels)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
 
 
 class Orthogonal(Trainer):

@@ -107,7 +107,6 @@ SCALES: dict[str, Scale] = {
             epochs=12,
             milestones=(4, 8),
             seeds=3,
-            grid=(1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0),
             search_epochs=3,
             search_images=5000,
             long=True,

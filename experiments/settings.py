@@ -185,7 +185,7 @@ class Cnn:
     weight_decay: float = 5e-4
     seeds: int = 5
     methods: tuple[str, ...] = CNN_METHODS
-    grid: tuple[float, ...] = (1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+    grid: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
     search_epochs: float = 9
     search_images: int | None = None
     device: str = "cpu"

@@ -99,7 +99,7 @@ def cifar(path, limit):
     """CIFAR-10 with the crops and mirror images of the paper's runs."""
     found = read_cifar(path)
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (CIFAR_MEAN, CIFAR_STD))
-    parts = (torch.from_numpy(part).float() for part in (found.train[:limit], found.test))
+    parts = (torch.from_numpy(part.astype("float32")) for part in (found.train[:limit], found.test))
     train, test = (part.div_(255).sub_(mean).div_(std) for part in parts)
     train_labels, test_labels = (torch.from_numpy(labels) for labels in (found.train_labels[:limit], found.test_labels))
     note = found.note if limit is None else f"{found.note}; the first {limit} for training"

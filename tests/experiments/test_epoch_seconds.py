@@ -1,4 +1,4 @@
-"""The seconds of an epoch: measured in turn for all methods, and put in place of the seconds of runs that shared a machine."""
+"""Seconds of an epoch: measured in turn for all methods, and put in place of those of runs that shared a machine."""
 
 import itertools
 

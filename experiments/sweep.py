@@ -182,34 +182,40 @@ def sweep(
         failures.update(wrong)
         return keep(found, new) if len(new) else found
 
-    found, first = known, study.seeds[:1]
+    found, first = known, study.seeds[0]
     searched = [name for name in study.methods if name not in study.without_step_size]
     for names in [[name] for name in searched] if study.long else [searched]:
-        steps = {name: [step for step in study.grid if not has(found, SEARCH, name, step, *first)] for name in names}
-        found = run(found, study, {name: left for name, left in steps.items() if left}, SEARCH, first)
-    chosen = best_steps(found[found["phase"] == SEARCH], study) if len(found) else {}
-    if not study.long:
-        free: Solvers = dict.fromkeys(study.without_step_size)
-        run(found, study, {name: [step] for name, step in chosen.items()} | free, RUN, study.seeds)
-        return failures
-    for seed in study.seeds:
-        missing = {name: [step] for name, step in chosen.items() if not has(found, RUN, name, step, seed)}
+        steps = {name: [step for step in study.grid if not has(found, SEARCH, name, step, first)] for name in names}
+        found = run(found, study, {name: left for name, left in steps.items() if left}, SEARCH, (first,))
+    chosen: dict[str, float | None] = dict.fromkeys(study.without_step_size)
+    if len(found):
+        chosen.update(best_steps(found[found["phase"] == SEARCH], study))
+    for seeds in [(seed,) for seed in study.seeds] if study.long else [study.seeds]:
+        missing = [name for name, step in chosen.items() if not has(found, RUN, name, step, seeds[0])]
         for names in groups(study, missing, engine.jobs):
-            part = in_the_time_of_others(study, found, names, seed)
-            found = run(found, part, {name: missing[name] for name in names}, RUN, (seed,))
+            solvers = {name: None if (step := chosen[name]) is None else [step] for name in names}
+            found = run(found, in_the_time_of_others(study, found, names, seeds[0]), solvers, RUN, seeds)
     return failures
 
 
-def has(records: Any, phase: str, method: str, step_size: float, seed: int) -> bool:
-    """Whether there are records of a run."""
+def has(records: Any, phase: str, method: str, step_size: float | None, seed: int) -> bool:
+    """Whether there are records of a run; of a method without step size, with any."""
     wanted = {"phase": phase, "method": method, "step_size": step_size, "seed": seed}
+    if step_size is None:
+        del wanted["step_size"]
     return bool(len(records)) and bool((records[list(wanted)] == pd.Series(wanted)).all(axis=1).any())
 
 
 def groups(study: Study, methods: Iterable[str], jobs: int) -> list[list[str]]:
-    """Methods to run at the same time, in the study's order; those that need the time of others last and alone."""
-    bounded = [name for name in study.methods if name in methods and name in study.in_the_time_of_others]
-    others = [name for name in study.methods if name in methods and name not in bounded]
+    """Methods to hand to Benchopt at once: all of them; of a long study as many as there are jobs.
+
+    They come in the study's order, those that need the time of others last and alone.
+    """
+    own = [name for name in study.methods if name in set(methods)]
+    if not study.long:
+        return [own]
+    bounded = [name for name in own if name in study.in_the_time_of_others]
+    others = [name for name in own if name not in bounded]
     return [others[start : start + jobs] for start in range(0, len(others), jobs)] + [[name] for name in bounded]
 
 

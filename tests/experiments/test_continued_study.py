@@ -135,6 +135,16 @@ def test_a_run_that_was_cut_is_finished_if_it_used_its_seconds(whole, limit, sta
     assert len(records.last(records.finished(cut, patient))) == (status != "running")
 
 
+def test_methods_without_a_step_size_are_continued_too(tmp_path):
+    given = {"seeds": 1, "epochs": 4.0, "search_epochs": 2.0, "methods": ("landing-sgd", "picard-o")}
+    for methods in (("picard-o",), ("landing-sgd", "picard-o")):
+        setup = Setup(experiments=("ica",), scale="smoke", output=tmp_path, threads=1, go_on=True)
+        scale = SCALES["smoke"].with_options(("ica",), {**given, "methods": methods})
+        run_studies(setup, scale, Console(quiet=True))
+        found = pd.read_parquet(tmp_path / "records" / "ica-text.parquet")
+        assert set(records.runs(found)["method"]) == set(methods)
+
+
 @together
 def test_records_without_settings_are_of_no_study(whole):
     old = found_in(whole).drop(columns="settings")

@@ -18,6 +18,7 @@ class Method:
 # penalty violet, what a user would pick instead grey or brown.
 METHODS: dict[str, Method] = {
     "landing": Method("landing", "#0b5fa5"),
+    "landing-defaults": Method("landing, library's defaults", "#12a5a5"),
     "landing-10": Method("landing, λ = 10", "#0b5fa5", "--"),
     "landing-euclidean": Method("landing, Euclidean metric", "#3fa7d6"),
     "landing-two-step": Method("landing, two-step", "#18a558"),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 EXPERIMENTS = ("penalty", "pca", "ica", "cnn")
-NAMES = (*EXPERIMENTS, "all", "report")
+NAMES = (*EXPERIMENTS, "all", "seconds", "report")
 
 
 def main() -> None:
@@ -25,14 +25,15 @@ def option(text: str, **settings: Any) -> Any:
 
 
 def reproduce(
-    experiment: Annotated[str, typer.Argument(metavar="penalty|pca|ica|cnn|all|report")],
-    scale: Annotated[str, typer.Option(help="smoke, laptop or paper: sizes and budgets.")] = "laptop",
+    experiment: Annotated[str, typer.Argument(metavar="penalty|pca|ica|cnn|all|seconds|report")],
+    scale: Annotated[str, typer.Option(help="smoke, laptop, nights or paper: sizes and budgets.")] = "laptop",
     output: Annotated[Path | None, option("Folder of records, cache and report; default output/SCALE.")] = None,
     p: Annotated[str | None, option("PCA: numbers of columns, e.g. 100,200.")] = None,
     model: Annotated[str | None, option("PCA: data of the text or of the published runs: text, published.")] = None,
     data: Annotated[Path | None, option("CNN: CIFAR-10, a folder or archive in either original format.")] = None,
     eeg: Annotated[Path | None, option("ICA: an npz file with eeg_uV and eog_uV.")] = None,
     network: Annotated[str | None, option("CNN: resnet18, vgg16, or both with a comma.")] = None,
+    device: Annotated[str | None, option("CNN: where to train, e.g. cuda.")] = None,
     width: Annotated[int | None, option("CNN: channels of the first layer; 64 in the paper.")] = None,
     methods: Annotated[str | None, option("Only these methods, e.g. landing,riemannian-qr.")] = None,
     epochs: Annotated[float | None, option("Passes over the data of a run.")] = None,
@@ -41,15 +42,18 @@ def reproduce(
     grid: Annotated[str | None, option("Step sizes to search, e.g. 0.01,0.1,1.")] = None,
     search_epochs: Annotated[float | None, option("Epochs of the search for step sizes.")] = None,
     search_seconds: Annotated[float | None, option("At most so many seconds per run of the search.")] = None,
+    search_images: Annotated[int | None, option("CNN: at most so many training images in the search.", min=1)] = None,
     max_seconds: Annotated[float | None, option("At most so many seconds per run, evaluation not counted.")] = None,
     threads: Annotated[int | None, option("Threads of torch.", min=1)] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time, by joblib; times suffer.")] = 1,
     parallel_config: Annotated[Path | None, option("Benchopt's file for Dask or SLURM.")] = None,
+    go_on: Annotated[bool, typer.Option("--continue", help="Keep finished runs of which OUTPUT has records.")] = False,
 ) -> None:
     """Run the paper's experiments and write a report.
 
     Records go to OUTPUT/records, one file per study, the report to OUTPUT/report.html. A run that was stopped continues
-    where it was when the same command is given again. `report` only draws anew what the folder holds.
+    where it was when the same command is given again. `seconds` measures what an epoch of the networks takes, which
+    needs a machine that does nothing else; `report` only draws anew what the folder holds.
     """
     try:
         given = {
@@ -59,12 +63,14 @@ def reproduce(
             "eeg": None if eeg is None else str(eeg.resolve()),
             "network": words("--network", network),
             "width": width,
+            "device": device,
             "methods": words("--methods", methods),
             "epochs": positive("--epochs", epochs),
             "milestones": numbers("--milestones", milestones, may_be_none=True),
             "seeds": seeds,
             "grid": numbers("--grid", grid),
             "search_epochs": positive("--search-epochs", search_epochs),
+            "search_images": search_images,
             "search_seconds": positive("--search-seconds", search_seconds),
             "max_seconds": positive("--max-seconds", max_seconds),
         }
@@ -82,6 +88,8 @@ def reproduce(
             threads=threads,
             jobs=jobs,
             parallel_config=parallel_config,
+            seconds=experiment == "seconds",
+            go_on=go_on,
         )
         failures = run_experiments(setup)
     except ValueError as error:
@@ -96,7 +104,7 @@ def reproduce(
 
 def experiments_of(name: str) -> tuple[str, ...]:
     """The experiments that a name on the command line means."""
-    return EXPERIMENTS if name == "all" else () if name == "report" else (name,)
+    return {"all": EXPERIMENTS, "seconds": ("cnn",), "report": ()}.get(name, (name,))
 
 
 def split(text: str) -> list[str]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 import glideslope
-from experiments import penalty_figure, records
+from experiments import epoch_seconds, penalty_figure, records
 from experiments.claims import verdicts
 from experiments.lock import locked
 from experiments.provenance import digest_of_code, provenance
@@ -20,6 +21,7 @@ from experiments.report import write_report
 from experiments.scales import SCALES, Scale
 from experiments.study import Study
 from experiments.sweep import Engine, n_units, sweep
+from glideslope.files import write_whole
 
 PACKAGE = Path(glideslope.__file__).parent
 CLONE = Path(__file__).parents[1]
@@ -37,10 +39,14 @@ class Setup:
     threads: int | None = None
     jobs: int = 1
     parallel_config: Path | None = None
+    seconds: bool = False
+    """Whether to measure the seconds of an epoch of the networks, and nothing else."""
+    go_on: bool = False
+    """Whether finished runs in the records of the folder are kept, whatever code and machine made them."""
 
 
 def run_experiments(setup: Setup, console: Console | None = None) -> dict[str, str]:
-    """Run, record and report; what went wrong, by study and method."""
+    """Run, or only measure seconds; record and report; what went wrong, by study and method."""
     if setup.scale not in SCALES:
         raise ValueError(f"--scale must be one of {', '.join(SCALES)}; got {setup.scale!r}")
     # The file itself, because standard error is Benchopt's while it runs.
@@ -52,10 +58,10 @@ def run_experiments(setup: Setup, console: Console | None = None) -> dict[str, s
         threads_before = torch.get_num_threads()
         torch.set_num_threads(setup.threads or threads_before)
         try:
-            failures = run_studies(setup, scale, console)
+            failures = (measure_seconds if setup.seconds else run_studies)(setup, scale, console)
         finally:
             torch.set_num_threads(threads_before)
-        return report(setup, console, failures)
+        return {} if setup.seconds else report(setup, console, failures)
 
 
 def report(setup: Setup, console: Console, failures: dict[str, str]) -> dict[str, str]:
@@ -71,7 +77,7 @@ def report(setup: Setup, console: Console, failures: dict[str, str]) -> dict[str
 
 
 def run_studies(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
-    """Run every study of every experiment; records are written as soon as a study is complete."""
+    """Run every study of every experiment; records are written when it is complete, for a long one after each run."""
     setup.output.mkdir(parents=True, exist_ok=True)
     studies = [study for name in setup.experiments for study in getattr(scale, name).studies()]
     for study in studies:
@@ -87,15 +93,26 @@ def run_studies(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
     with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as bar:
         if "penalty" in setup.experiments:
             table = penalty_figure.measure(scale.penalty.weights)
-            keep(table, "penalty", setup)
+            records.merge(stamped(table, setup), place(setup, "penalty"))
         total = bar.add_task("all", total=sum(map(n_units, studies)))
         for study in studies:
             engine = engine_for(study, setup)
-            found, wrong = run_study(study, engine, bar, total)
+            wrong = run_study(replace(study, long=study.long or setup.go_on), engine, setup, bar, total)
             failures |= {f"{study.name}, {method}": reason for method, reason in wrong.items()}
-            if len(found):
-                keep(found, study.name, setup)
     return failures
+
+
+def measure_seconds(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
+    """Measure and write the seconds of an epoch of every network; nothing can go wrong with single methods."""
+    for study in scale.cnn.studies():
+        engine_for(study, setup).refuse_unknown_methods(study)
+        table = epoch_seconds.measure(study, BENCHMARKS)
+        path = epoch_seconds.place(setup.output, study.name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, [stamped(table, setup).to_parquet(index=False, compression="zstd")])
+        for row in table.itertuples():
+            console.print(f"{study.name}, {row.method}: {row.epoch_seconds:.4g} s an epoch", highlight=False)
+    return {}
 
 
 def engine_for(study: Study, setup: Setup) -> Engine:
@@ -107,9 +124,11 @@ def engine_for(study: Study, setup: Setup) -> Engine:
     return Engine(BENCHMARKS, cache.resolve(), setup.output / "log.txt", setup.jobs, setup.parallel_config)
 
 
-def run_study(study: Study, engine: Engine, bar: Progress, total: Any) -> tuple[Any, dict[str, str]]:
-    """Run one study with its own bar."""
+def run_study(study: Study, engine: Engine, setup: Setup, bar: Progress, total: Any) -> dict[str, str]:
+    """Run one study with its own bar; what went wrong with which method."""
     task = bar.add_task(study.name, total=n_units(study))
+    path = place(setup, study.name)
+    known = records.finished(pd.read_parquet(path), study) if setup.go_on and path.exists() else pd.DataFrame()
     done = 0.0
 
     def on_progress(method: str, share: float) -> None:
@@ -121,13 +140,23 @@ def run_study(study: Study, engine: Engine, bar: Progress, total: Any) -> tuple[
         bar.update(task, completed=done)
         bar.advance(total)
 
-    result = sweep(study, engine, on_progress, on_outcome)
+    def keep(before: Any, new: Any) -> Any:
+        new = stamped(new, setup)
+        everything = pd.concat([before, new], ignore_index=True) if len(before) else new
+        records.merge(everything, path)
+        return everything
+
+    failures = sweep(study, engine, known, keep, on_progress, on_outcome)
     bar.update(task, description=study.name, completed=n_units(study))
     bar.advance(total, n_units(study) - done)
-    return result
+    return failures
 
 
-def keep(found: Any, name: str, setup: Setup) -> None:
-    """Write records with their provenance."""
-    path = setup.output / "records" / f"{name}.parquet"
-    records.merge(found.assign(scale=setup.scale, **provenance(CLONE)), path)
+def place(setup: Setup, name: str) -> Path:
+    """The file of a study's records."""
+    return setup.output / "records" / f"{name}.parquet"
+
+
+def stamped(found: Any, setup: Setup) -> Any:
+    """Records with their scale and provenance."""
+    return found.assign(scale=setup.scale, **provenance(CLONE))

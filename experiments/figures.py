@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.appearance import METHODS, in_order
+from experiments.published import End
 from experiments.records import curve, runs
 
 STYLE: Any = {
@@ -56,7 +57,6 @@ def drawing() -> Iterator[Any]:
 def draw_panels(records: Any, panels: tuple[Panel, ...], columns: int = 2) -> Any:
     """One figure of a study, its legend above."""
     from matplotlib import pyplot
-    from matplotlib.lines import Line2D
 
     n_rows = -(-len(panels) // columns)
     figure, grid = pyplot.subplots(n_rows, columns, figsize=(10, 3.2 * n_rows + 0.7), squeeze=False)
@@ -65,6 +65,32 @@ def draw_panels(records: Any, panels: tuple[Panel, ...], columns: int = 2) -> An
         draw_panel(axes, records, names, panel)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
+    add_legend(figure, names)
+    return figure
+
+
+def draw_beside_the_paper(records: Any, published: dict[str, End]) -> Any:
+    """Test accuracy against time: to the left where the published runs ended, to the right the records."""
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4.2), sharey=True)
+    own = in_order(set(runs(records)["method"]))
+    for name, end in published.items():
+        left.plot(end.minutes, end.accuracy, "o", color=METHODS[name].colour, ms=8)
+    left.set_xscale("log")
+    left.set_xlabel("minutes")
+    left.set_ylabel("test accuracy")
+    left.set_title("published: ends of the runs, width 64, 150 epochs")
+    draw_panel(right, records, own, Panel("seconds", "accuracy", "seconds", "", x_log=True, y_log=False))
+    right.set_title(f"here: width {records['width'].iloc[0]}, {runs(records)['epoch'].max():g} epochs")
+    add_legend(figure, in_order({*own, *published}))
+    return figure
+
+
+def add_legend(figure: Any, names: list[str]) -> None:
+    """All methods above the panels."""
+    from matplotlib.lines import Line2D
+
     handles = [
         Line2D([], [], color=METHODS[name].colour, ls=METHODS[name].line, lw=2, label=METHODS[name].label)
         for name in names
@@ -73,7 +99,6 @@ def draw_panels(records: Any, panels: tuple[Panel, ...], columns: int = 2) -> An
     legend_rows = -(-len(names) // 4)
     figure.legend(handles=handles, loc="upper center", ncols=4, frameon=False, fontsize=9)
     figure.tight_layout(rect=(0, 0, 1, 1 - (0.08 + 0.2 * legend_rows) / height))
-    return figure
 
 
 def draw_panel(axes: Any, records: Any, names: list[str], panel: Panel) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from experiments.epoch_seconds import place, with_measured_seconds
 from experiments.study import Study
 from glideslope.files import write_whole
 
@@ -25,6 +27,7 @@ def tidy(results: Any, study: Study, phase: str) -> Any:
         "method": results["solver_name"].str.partition("[")[0],
         "step_size": steps,
         "seed": results["p_obj_seed"],
+        "settings": study.settings(phase),
         **study.facts,
     }
     records = pd.DataFrame(first, index=results.index)
@@ -33,6 +36,32 @@ def tidy(results: Any, study: Study, phase: str) -> Any:
     records["criterion"], records["criterion_name"] = records[study.criterion], study.criterion_name
     keys = ["method", "step_size", "seed"]
     return records.sort_values([*keys, "epoch"], kind="stable").reset_index(drop=True)
+
+
+def finished(records: Any, study: Study) -> Any:
+    """The records of those runs, search included, that a study needs not make again: its settings, run to the end."""
+    if "settings" not in records:
+        return records.iloc[:0]
+    parts = [own for phase in (SEARCH, RUN) for own in finished_in(records, study, phase)]
+    return pd.concat(parts, ignore_index=True) if parts else records.iloc[:0]
+
+
+def finished_in(records: Any, study: Study, phase: str) -> list[Any]:
+    """One table per run."""
+    own = records[
+        (records["phase"] == phase)
+        & (records["settings"] == study.settings(phase))
+        & records["method"].isin(study.methods)
+    ]
+    budget = study.parameters_in(phase)
+    seconds = math.inf if budget["max_seconds"] is None else budget["max_seconds"]
+    found = []
+    for (method, *_), run in own.groupby(["method", "step_size", "seed"], dropna=False):
+        end = run.sort_values("epoch", kind="stable").iloc[-1]
+        used = end["seconds"] >= seconds or method in study.in_the_time_of_others
+        if end["epoch"] >= budget["epochs"] or end["status"] == "diverged" or (end["status"] == "out of time" and used):
+            found.append(run)
+    return found
 
 
 def merge(records: Any, path: Path) -> None:
@@ -46,8 +75,11 @@ def merge(records: Any, path: Path) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Records of every study in a folder, by name."""
-    return {path.stem: pd.read_parquet(path) for path in sorted(folder.glob("*.parquet"))}
+    """Records of every study in a folder, by name; with the measured seconds of an epoch where there are any."""
+    return {
+        path.stem: with_measured_seconds(pd.read_parquet(path), place(folder.parent, path.stem))
+        for path in sorted(folder.glob("*.parquet"))
+    }
 
 
 def runs(records: Any) -> Any:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments import penalty_figure, tables
+from experiments.appearance import METHODS, in_order
 from experiments.claims import DOES_NOT_HOLD, HOLDS, verdicts
-from experiments.figures import Panel, draw_panels, drawing, save
+from experiments.figures import Panel, draw_beside_the_paper, draw_panels, drawing, save
 from experiments.provenance import COLUMNS
-from experiments.records import read
+from experiments.published import ends_for
+from experiments.records import last, read, runs
 
 PANELS: dict[str, tuple[Panel, ...]] = {
     "pca": (
@@ -60,6 +62,10 @@ SECTIONS["cnn"] = (
     "Every kernel is constrained as a matrix n_out × (n_in k²), transposed if that is wide. All methods start from the "
     "same network, with orthonormal kernels, and see the same batches. Step sizes are chosen on every tenth training "
     "image, held out for that; the runs use all of them. Seconds are those of training, without evaluation.",
+)
+BESIDE = (
+    "Figures 5 and 7 of the paper and ours: to the left the ends of the authors' published runs (the paper shows "
+    "whole curves), to the right the records. Machine, width and number of epochs differ: compare the order."
 )
 CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1d2733; max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
@@ -117,7 +123,21 @@ def section(name: str, records: Any, figures: Path) -> str:
     shown = f"{title}<img alt='{escape(name)}' src='{address}'>"
     if experiment == "penalty":
         return shown
-    return shown + tables.ends(records, experiment) + tables.step_sizes(records)
+    if published := ends_for(records):
+        beside = save(draw_beside_the_paper(records, published), figures, f"{name}-beside-the-paper")
+        shown += f"<p class='note'>{escape(BESIDE)}</p><img alt='{escape(name)} beside the paper' src='{beside}'>"
+    return shown + unfinished(records) + tables.ends(records, experiment) + tables.step_sizes(records)
+
+
+def unfinished(records: Any) -> str:
+    """A note where methods of a study have fewer seeds than others, or were searched for a step size and not run."""
+    seeds = last(records).groupby("method")["seed"].nunique()
+    waiting = sorted(set(records["method"]) - set(runs(records)["method"]))
+    if seeds.nunique() <= 1 and not waiting:
+        return ""
+    parts = [f"{METHODS[name].label} {seeds[name]}" for name in in_order(set(seeds.index))]
+    parts += [f"{METHODS[name].label} none" for name in waiting]
+    return f"<p class='note'>A part of the study, to be continued: finished seeds of {escape(', '.join(parts))}.</p>"
 
 
 def claims_table(studies: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The scales: one table of sizes and budgets per experiment. Nothing else differs between smoke, laptop and paper."""
+"""The scales: one table of sizes and budgets per experiment. Nothing else differs between them."""
 
 from __future__ import annotations
 
@@ -97,10 +97,25 @@ SCALES: dict[str, Scale] = {
             search_seconds=2.5,
         ),
     ),
+    "nights": Scale(
+        penalty=Penalty(),
+        pca=Pca(),
+        ica=Ica(),
+        cnn=Cnn(
+            needs_data=True,
+            width=16,
+            epochs=12,
+            milestones=(4, 8),
+            seeds=3,
+            search_epochs=3,
+            search_images=5000,
+            long=True,
+        ),
+    ),
     "paper": Scale(
         penalty=Penalty(weights=(1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)),
         pca=Pca(),
         ica=Ica(),
-        cnn=Cnn(needs_data=True),
+        cnn=Cnn(needs_data=True, long=True),
     ),
 }

@@ -36,14 +36,14 @@ ICA_METHODS = (
     "fastica",
 )
 CNN_METHODS = (
-    "landing",
-    "landing-euclidean",
-    "landing-two-step",
+    "landing-defaults",
     "riemannian-qr",
+    "landing",
+    "landing-two-step",
     "penalty-1",
     "penalty-1000",
-    "trivialization",
     "unconstrained",
+    "trivialization",
 )
 MODELS = ("text", "published")
 NETWORKS = {"vgg16": "VGG16", "resnet18": "ResNet18"}
@@ -185,8 +185,11 @@ class Cnn:
     weight_decay: float = 5e-4
     seeds: int = 5
     methods: tuple[str, ...] = CNN_METHODS
-    grid: tuple[float, ...] = (1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+    grid: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
     search_epochs: float = 9
+    search_images: int | None = None
+    device: str = "cpu"
+    long: bool = False
     max_seconds: float | None = None
     search_seconds: float | None = None
 
@@ -223,12 +226,15 @@ class Cnn:
                 "weight_decay": self.weight_decay,
                 "max_seconds": self.max_seconds,
                 "held_out": False,
+                "n_train": None,
+                "device": self.device,
             },
             search={
                 "epochs": self.search_epochs,
                 "milestones": shrunk(self.milestones, self.search_epochs / self.epochs),
                 "max_seconds": self.search_seconds,
                 "held_out": True,
+                "n_train": self.search_images,
             },
             methods=self.methods,
             grid=self.grid,
@@ -236,6 +242,8 @@ class Cnn:
             n_records=math.ceil(self.epochs) + 3,
             criterion_name="error on held-out training images",
             facts={"width": self.width},
+            long=self.long,
+            in_the_time_of_others=("trivialization",) if self.long else (),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,14 +44,29 @@ class Study:
     """Methods that have none: they run, and are not searched."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Sizes, as columns of the records."""
+    long: bool = False
+    """Whether every run is recorded as soon as it is finished, seed by seed, and not all of them at the end."""
+    in_the_time_of_others: tuple[str, ...] = ()
+    """Methods that get the seconds of the longest other run of their seed, where there is one (long studies only)."""
 
     def dataset_pattern(self) -> dict[str, dict[str, list[Any]]]:
         """For Benchopt."""
         return {self.dataset: {name: [value] for name, value in self.dataset_parameters.items()}}
 
-    def objective_pattern(self, *, search: bool) -> dict[str, dict[str, list[Any]]]:
-        """For Benchopt: the budget of the search with one seed, or the whole with all."""
-        parameters = {**self.parameters, **(self.search if search else {})}
-        chosen = {name: [value] for name, value in parameters.items()}
-        chosen["seed"] = list(self.seeds[:1] if search else self.seeds)
-        return {self.objective: chosen}
+    def parameters_in(self, phase: str) -> dict[str, Any]:
+        """Of the objective, in the search or in the runs, without the seed."""
+        return {**self.parameters, **(self.search if phase == "search" else {})}
+
+    def objective_pattern(self, phase: str, seeds: tuple[int, ...]) -> dict[str, dict[str, list[Any]]]:
+        """For Benchopt: the budget of the search or of the runs, with these seeds."""
+        chosen = {name: [value] for name, value in self.parameters_in(phase).items()}
+        return {self.objective: {**chosen, "seed": list(seeds)}}
+
+    def settings(self, phase: str) -> str:
+        """What runs of one method must have in common to be of one study, as JSON: all but method, step size and seed.
+
+        The place of the data is left out, and the seconds allowed, which the records show.
+        """
+        parameters = {**self.parameters_in(phase), **self.dataset_parameters}
+        common = {name: value for name, value in parameters.items() if name not in ("path", "max_seconds", "device")}
+        return json.dumps(common, sort_keys=True)

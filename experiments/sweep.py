@@ -8,18 +8,20 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from experiments.records import RUN, SEARCH, tidy
+from experiments.records import RUN, SEARCH, last, tidy
 from experiments.study import Study
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 OUTCOME = re.compile(r"\|--([\w.-]+)(\[.*\])?:? (done|error|diverged|interrupted|not installed|skip|not run yet)\b(.*)")
+Solvers = dict[str, list[float] | None]
+"""Step sizes of every method; None for one that has none."""
 PROGRESS = re.compile(r"\|--([\w.-]+)(\[.*\])?:\s+([\d.]+)%")
 
 
@@ -72,7 +74,7 @@ class Engine:
         """Raise a ValueError if the benchmark does not have a method of the study."""
         from benchopt.benchmark import Benchmark
 
-        with cache_in(self.cache), listening(Listener(self.log, lambda *_: None, lambda *_: None)):
+        with folders_in(self.cache), listening(Listener(self.log, lambda *_: None, lambda *_: None)):
             known = Benchmark(self.benchmarks / study.benchmark).get_solver_names()
         strangers = sorted(set(study.methods) - set(known))
         if strangers:
@@ -81,8 +83,9 @@ class Engine:
     def run(
         self,
         study: Study,
-        solvers: dict[str, list[float] | None],
+        solvers: Solvers,
         phase: str,
+        seeds: tuple[int, ...],
         on_progress: Callable[[str, float], None],
         on_outcome: Callable[[str, str], None],
     ) -> tuple[Any, dict[str, str]]:
@@ -96,13 +99,13 @@ class Engine:
         solver_patterns = [
             {name: {} if steps is None else {"step_size": list(steps)}} for name, steps in solvers.items()
         ]
-        with tempfile.TemporaryDirectory() as scratch, cache_in(self.cache), listening(listener):
+        with tempfile.TemporaryDirectory() as scratch, folders_in(self.cache), listening(listener):
             try:
                 path = run_benchmark(
                     str(folder),
                     solver_names=solver_patterns,
                     dataset_names=[study.dataset_pattern()],
-                    objective_filters=[study.objective_pattern(search=phase == SEARCH)],
+                    objective_filters=[study.objective_pattern(phase, seeds)],
                     max_runs=study.n_records,
                     n_repetitions=1,
                     n_jobs=self.jobs if self.parallel_config is None else None,
@@ -118,17 +121,19 @@ class Engine:
 
 
 @contextlib.contextmanager
-def cache_in(folder: Path) -> Iterator[None]:
-    """Benchopt's setting for the folder of its cache."""
-    before = os.environ.get("BENCHOPT_CACHE")
-    os.environ["BENCHOPT_CACHE"] = str(folder)
+def folders_in(cache: Path) -> Iterator[None]:
+    """Benchopt's setting for the folder of its cache, and the networks' for that of their checkpoints inside it."""
+    wanted = {"BENCHOPT_CACHE": str(cache), "GLIDESLOPE_RUN_CHECKPOINTS": str(cache / "checkpoints")}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["BENCHOPT_CACHE"]
-        else:
-            os.environ["BENCHOPT_CACHE"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextlib.contextmanager
@@ -155,17 +160,73 @@ def best_steps(search: Any, study: Study) -> dict[str, float]:
 def sweep(
     study: Study,
     engine: Engine,
+    known: Any,
+    keep: Callable[[Any, Any], Any],
     on_progress: Callable[[str, float], None],
     on_outcome: Callable[[str, str], None],
-) -> tuple[Any, dict[str, str]]:
-    """Records of a study, search and runs, and what went wrong with which method."""
-    searched = {name: list(study.grid) for name in study.methods if name not in study.without_step_size}
-    free: dict[str, list[float] | None] = {name: None for name in study.methods if name in study.without_step_size}
-    search, failures = engine.run(study, {**searched}, SEARCH, on_progress, on_outcome)
-    chosen = best_steps(search, study) if len(search) else {}
-    final: dict[str, list[float] | None] = {name: [step] for name, step in chosen.items()}
-    records, more = engine.run(study, {**final, **free}, RUN, on_progress, on_outcome)
-    return pd.concat([search, records], ignore_index=True), {**failures, **more}
+) -> dict[str, str]:
+    """Run a study, first the search, then the seeds; what went wrong with which method.
+
+    Args:
+        study: What to run.
+        engine: How.
+        known: Records of runs that are not made again; may be empty.
+        keep: Gets the records so far and new ones; returns all of them.
+        on_progress: Gets a method and the share of its run that is done.
+        on_outcome: Gets a method and how its run ended.
+    """
+    failures: dict[str, str] = {}
+
+    def run(found: Any, part: Study, solvers: Solvers, phase: str, seeds: tuple[int, ...]) -> Any:
+        new, wrong = engine.run(part, solvers, phase, seeds, on_progress, on_outcome)
+        failures.update(wrong)
+        return keep(found, new) if len(new) else found
+
+    found, first = known, study.seeds[0]
+    searched = [name for name in study.methods if name not in study.without_step_size]
+    for names in [[name] for name in searched] if study.long else [searched]:
+        steps = {name: [step for step in study.grid if not has(found, SEARCH, name, step, first)] for name in names}
+        found = run(found, study, {name: left for name, left in steps.items() if left}, SEARCH, (first,))
+    chosen: dict[str, float | None] = dict.fromkeys(study.without_step_size)
+    if len(found):
+        chosen.update(best_steps(found[found["phase"] == SEARCH], study))
+    for seeds in [(seed,) for seed in study.seeds] if study.long else [study.seeds]:
+        missing = [name for name, step in chosen.items() if not has(found, RUN, name, step, seeds[0])]
+        for names in groups(study, missing, engine.jobs):
+            solvers = {name: None if (step := chosen[name]) is None else [step] for name in names}
+            found = run(found, in_the_time_of_others(study, found, names, seeds[0]), solvers, RUN, seeds)
+    return failures
+
+
+def has(records: Any, phase: str, method: str, step_size: float | None, seed: int) -> bool:
+    """Whether there are records of a run; of a method without step size, with any."""
+    wanted = {"phase": phase, "method": method, "step_size": step_size, "seed": seed}
+    if step_size is None:
+        del wanted["step_size"]
+    return bool(len(records)) and bool((records[list(wanted)] == pd.Series(wanted)).all(axis=1).any())
+
+
+def groups(study: Study, methods: Iterable[str], jobs: int) -> list[list[str]]:
+    """Methods to hand to Benchopt at once: all of them; of a long study as many as there are jobs.
+
+    They come in the study's order, those that need the time of others last and alone.
+    """
+    own = [name for name in study.methods if name in set(methods)]
+    if not study.long:
+        return [own]
+    bounded = [name for name in own if name in study.in_the_time_of_others]
+    others = [name for name in own if name not in bounded]
+    return [others[start : start + jobs] for start in range(0, len(others), jobs)] + [[name] for name in bounded]
+
+
+def in_the_time_of_others(study: Study, found: Any, methods: list[str], seed: int) -> Study:
+    """The study, with the seconds of the longest run of the seed as limit where a method is to have no more."""
+    ends = last(found) if len(found) else found
+    if not set(methods) <= set(study.in_the_time_of_others) or not len(ends):
+        return study
+    others = ends[(ends["seed"] == seed) & ~ends["method"].isin(study.in_the_time_of_others)]
+    longest = max([*others["seconds"], study.parameters["max_seconds"] or 0.0], default=0.0)
+    return replace(study, parameters={**study.parameters, "max_seconds": float(longest) or None})
 
 
 def n_units(study: Study) -> int:

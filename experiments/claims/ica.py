@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from experiments.claims.judgement import Claim, Verdict, absent
+from experiments.claims.judgement import Claim, Part, Verdict, absent
 from experiments.records import last, seconds_per_epoch, seconds_to_reach
 
 PLATEAU = Claim("SGD converges fast, then stays on a plateau; landing SAGA overcomes it.", "§ 4.2, fig. 4")
@@ -40,7 +40,7 @@ def plateau(rows: list[Any]) -> Verdict:
     for records in rows:
         if not absent(records, "landing-saga", "landing-sgd"):
             saga, sgd = (end(records, name, "value") for name in ("landing-saga", "landing-sgd"))
-            parts.append((saga < BELOW * sgd, f"{model(records)}: loss {saga:.1e} against {sgd:.1e}"))
+            parts.append(Part(saga < BELOW * sgd, f"{model(records)}: loss {saga:.1e} against {sgd:.1e}"))
     return PLATEAU.judge_all(parts, "needs runs of landing-saga and landing-sgd")
 
 
@@ -52,7 +52,7 @@ def faster_than_full(rows: list[Any]) -> Verdict:
             target = end(records, "landing-sgd", "value")
             saga, full = (seconds_to_reach(records, name, "value", target) for name in ("landing-saga", "landing-gd"))
             text = f"{model(records)}, loss {target:.1e}: {saga:.3g} s against {full:.3g} s"
-            parts.append((saga * MUCH < full, text.replace("inf s", "never")))
+            parts.append(Part(saga * MUCH < full, text.replace("inf s", "never")))
     return FASTER_THAN_FULL.judge_all(parts, "needs runs of landing-saga, landing-sgd and landing-gd")
 
 
@@ -63,7 +63,7 @@ def low(rows: list[Any]) -> Verdict:
         if not absent(records, "landing-saga"):
             ends = last(records)
             worst = float(ends[ends["method"] == "landing-saga"]["penalty"].max())
-            parts.append((worst <= VERY_LOW, f"{model(records)}: N(X) at most {worst:.1e}"))
+            parts.append(Part(worst <= VERY_LOW, f"{model(records)}: N(X) at most {worst:.1e}"))
     return LOW.judge_all(parts, "needs runs of landing-saga")
 
 
@@ -76,5 +76,5 @@ def retractions(rows: list[Any]) -> Verdict:
             if not absent(records, "landing-sgd", name):
                 ratio = seconds_per_epoch(records, name) / seconds_per_epoch(records, "landing-sgd")
                 if math.isfinite(ratio):
-                    parts.append((ratio >= MUCH, f"{model(records)}, {kind}: {ratio:.2g} times as long per epoch"))
+                    parts.append(Part(ratio >= MUCH, f"{model(records)}, {kind}: {ratio:.2g} times as long per epoch"))
     return RETRACTIONS.judge_all(parts, "needs runs of landing-sgd and a Riemannian SGD")

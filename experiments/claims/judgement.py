@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 HOLDS, DOES_NOT_HOLD, NOT_TESTED = "holds", "does not hold", "not tested at this scale"
+TOO_SHORT = "not tested at this length"
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,15 @@ class Verdict:
     where: str
     outcome: str
     evidence: str
+
+
+class Part(NamedTuple):
+    """What one study says of a claim."""
+
+    holds: bool
+    text: str
+    too_short: bool = False
+    """Whether longer runs, more seeds or more data might say something else."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +44,20 @@ class Claim:
         """No verdict, and why."""
         return Verdict(self.text, self.where, NOT_TESTED, reason)
 
-    def judge_all(self, parts: list[tuple[bool, str]], missing: str) -> Verdict:
-        """Holds if every part does; untested without parts."""
+    def judge_all(self, parts: Sequence[Part], missing: str) -> Verdict:
+        """Holds if every part does; untested without parts.
+
+        Parts whose runs are too short neither refute a claim nor, alone, confirm it.
+        """
         if not parts:
             return self.untested(missing)
-        return self.judge(all(holds for holds, _ in parts), "; ".join(text for _, text in parts))
+        evidence = "; ".join(part.text for part in parts)
+        telling = [part.holds for part in parts if not part.too_short]
+        if not all(telling):
+            return self.judge(False, evidence)
+        if not telling or not all(part.holds for part in parts):
+            return Verdict(self.text, self.where, TOO_SHORT, evidence)
+        return self.judge(True, evidence)
 
 
 def absent(records: Any, *methods: str) -> list[str]:

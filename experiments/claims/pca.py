@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.claims.judgement import Claim, Verdict, absent
-from experiments.records import last, runs, seconds_per_epoch, seconds_to_reach
+from experiments.claims.judgement import Claim, Part, Verdict, absent
+from experiments.records import SEARCH, last, runs, seconds_per_epoch, seconds_to_reach
 
 FASTER = Claim(
     "An epoch of landing takes less time than one of Riemannian SGD with QR, at every p.", "§ 4.1, fig. 3, 6"
@@ -17,6 +17,7 @@ TOO_SMALL = Claim("Penalty with λ = 10²: the distance stays large and the loss
 TOO_LARGE = Claim("Penalty with λ = 10⁴: close to the constraint, but very slow.", "§ 4.1")
 CLOSE_ENOUGH = 1e-6
 SIZE_OF_THE_TEXT = 5000
+EPOCHS_OF_THE_TEXT = 60
 SLACK = 1.05  # a loss counts as reached within this factor
 
 
@@ -33,6 +34,29 @@ def size(records: Any) -> str:
     return f"p = {row['p']}{model}"
 
 
+def told(records: Any, methods: tuple[str, ...], holds: bool, text: str) -> Part:
+    """A part of a verdict on losses and distances, which depend on the length of a run.
+
+    At the size of the text, a run of fewer epochs than the text's is too short where the claim fails, or where a method
+    chose the longest step of its grid.
+    """
+    epochs = float(runs(records)["epoch"].max())
+    edge = at_the_edge(records, methods)
+    if records["n"].iloc[0] < SIZE_OF_THE_TEXT or epochs >= EPOCHS_OF_THE_TEXT or (holds and not edge):
+        return Part(holds, text)
+    why = f"after {epochs:g} of {EPOCHS_OF_THE_TEXT} epochs" + (", step sizes at the edge of the grid" if edge else "")
+    return Part(holds, f"{text} ({why}: too short)", too_short=True)
+
+
+def at_the_edge(records: Any, methods: tuple[str, ...]) -> bool:
+    """Whether the search of any of the methods chose the longest step of the grid."""
+    search = records[records["phase"] == SEARCH]
+    if not len(search):
+        return False
+    chosen = runs(records).groupby("method")["step_size"].first()
+    return any(chosen[name] >= search["step_size"].max() for name in methods)
+
+
 def faster(rows: list[Any]) -> Verdict:
     """Seconds per epoch."""
     parts = []
@@ -40,7 +64,8 @@ def faster(rows: list[Any]) -> Verdict:
         if absent(records, "landing", "riemannian-qr"):
             continue
         ours, theirs = (seconds_per_epoch(records, name) for name in ("landing", "riemannian-qr"))
-        parts.append((ours < theirs, f"{size(records)}: {ours:.3g} s against {theirs:.3g} s ({theirs / ours:.2g}×)"))
+        text = f"{size(records)}: {ours:.3g} s against {theirs:.3g} s ({theirs / ours:.2g}×)"
+        parts.append(Part(ours < theirs, text))
     return FASTER.judge_all(parts, "needs runs of landing and riemannian-qr")
 
 
@@ -54,7 +79,8 @@ def sooner(rows: list[Any]) -> Verdict:
         ends = ends[ends["method"].isin(["landing", "riemannian-qr"])]
         target = SLACK * float(ends["value"].max())
         ours, theirs = (seconds_to_reach(records, name, "value", target) for name in ("landing", "riemannian-qr"))
-        parts.append((ours < theirs, f"{size(records)}, loss {target:.2g}: {ours:.3g} s against {theirs:.3g} s"))
+        text = f"{size(records)}, loss {target:.2g}: {ours:.3g} s against {theirs:.3g} s"
+        parts.append(told(records, ("landing", "riemannian-qr"), ours < theirs, text))
     return SOONER.judge_all(parts, "needs runs of landing and riemannian-qr")
 
 
@@ -79,7 +105,7 @@ def close(rows: list[Any]) -> Verdict:
         if len(own) and records["n"].iloc[0] >= SIZE_OF_THE_TEXT:
             worst, end = float(own["penalty"].max()), float(last(own)["penalty"].max())
             text = f"{size(records)}: at most {worst:.1e}, at the end {end:.1e}"
-            parts.append((worst <= CLOSE_ENOUGH, text + with_more_attraction(records)))
+            parts.append(told(records, ("landing",), worst <= CLOSE_ENOUGH, text + with_more_attraction(records)))
     return CLOSE.judge_all(parts, f"the threshold belongs to n = {SIZE_OF_THE_TEXT}")
 
 
@@ -99,7 +125,7 @@ def falls(rows: list[Any]) -> Verdict:
         found = landing_penalties(records)
         if found is not None:
             before, after = found
-            parts.append((after < before, f"{size(records)}: from {before:.1e} to {after:.1e}"))
+            parts.append(told(records, (), after < before, f"{size(records)}: from {before:.1e} to {after:.1e}"))
     return FALLS.judge_all(parts, "no run of landing lasted beyond its first decay")
 
 
@@ -113,12 +139,8 @@ def too_small(rows: list[Any]) -> Verdict:
         ours, theirs = ends.loc[["landing"]], ends.loc[["penalty-100"]]
         far, near = float(theirs["penalty"].min()), float(ours["penalty"].max())
         lowest = float(theirs["gap_at_iterate"].max())
-        parts.append(
-            (
-                far > near and lowest < 0,
-                f"{size(records)}: N(X) = {far:.1e} against {near:.1e}, f - f* = {lowest:.2g} at the iterate",
-            )
-        )
+        text = f"{size(records)}: N(X) = {far:.1e} against {near:.1e}, f - f* = {lowest:.2g} at the iterate"
+        parts.append(told(records, ("penalty-100",), far > near and lowest < 0, text))
     return TOO_SMALL.judge_all(parts, "needs runs of landing and penalty-100")
 
 
@@ -132,5 +154,6 @@ def too_large(rows: list[Any]) -> Verdict:
         best = float(ends.loc[["penalty-10000"]]["value"].min())
         ours = float(ends.loc[["landing"]]["value"].max())
         near = float(ends.loc[["penalty-10000"]]["penalty"].max())
-        parts.append((best > 2 * ours, f"{size(records)}: loss {best:.2g} against {ours:.2g}, N(X) = {near:.1e}"))
+        text = f"{size(records)}: loss {best:.2g} against {ours:.2g}, N(X) = {near:.1e}"
+        parts.append(told(records, ("landing", "penalty-10000"), best > 2 * ours, text))
     return TOO_LARGE.judge_all(parts, "needs runs of landing and penalty-10000")

@@ -4,11 +4,19 @@ import pandas as pd
 import pytest
 
 from experiments import penalty_figure
-from experiments.claims import DOES_NOT_HOLD, HOLDS, NOT_TESTED, verdicts
+from experiments.claims import DOES_NOT_HOLD, HOLDS, NOT_TESTED, TOO_SHORT, verdicts
 from experiments.claims import cnn as cnn_claims
 from experiments.claims import ica as ica_claims
 from experiments.claims import pca as pca_claims
 from experiments.claims import penalty as penalty_claims
+
+LENGTH = 4.0
+
+
+@pytest.fixture(autouse=True)
+def the_length_of_the_text(monkeypatch):
+    """Four epochs, as the runs below have."""
+    monkeypatch.setattr(pca_claims, "EPOCHS_OF_THE_TEXT", LENGTH)
 
 
 def run(method, seconds, seeds=2, **columns):
@@ -78,6 +86,35 @@ def test_too_small_a_penalty_is_far_with_a_negative_loss(distance, gap, expected
     assert pca_claims.too_small([pca()]).outcome == NOT_TESTED
 
 
+def test_a_short_run_at_the_size_of_the_text_refutes_nothing(monkeypatch):
+    monkeypatch.setattr(pca_claims, "EPOCHS_OF_THE_TEXT", 60)
+    failing = pca(penalty_100={"value": 1.0, "penalty": 1e-3, "gap_at_iterate": 0.5})
+    verdict = pca_claims.too_small([failing])
+    assert verdict.outcome == TOO_SHORT
+    assert "after 4 of 60 epochs: too short" in verdict.evidence
+    holding = pca(penalty_100={"value": 1.0, "penalty": 1e-3, "gap_at_iterate": -0.5})
+    assert pca_claims.too_small([holding]).outcome == HOLDS
+    assert pca_claims.too_small([holding, failing]).outcome == TOO_SHORT
+    smaller = pca(n=800, penalty_100={"value": 1.0, "penalty": 1e-3, "gap_at_iterate": 0.5})
+    assert pca_claims.too_small([smaller]).outcome == DOES_NOT_HOLD
+    assert pca_claims.too_small([smaller, failing]).outcome == DOES_NOT_HOLD
+
+
+def test_a_short_run_with_the_longest_step_of_its_grid_confirms_nothing(monkeypatch):
+    def searched(largest):
+        search = pd.DataFrame(
+            {"method": "landing", "step_size": [0.01, largest], "phase": "search", "n": 5000, "p": 100}
+        )
+        return pd.concat([pca(), search], ignore_index=True)
+
+    assert pca_claims.sooner([searched(0.1)]).outcome == HOLDS
+    monkeypatch.setattr(pca_claims, "EPOCHS_OF_THE_TEXT", 60)
+    verdict = pca_claims.sooner([searched(0.1)])
+    assert verdict.outcome == TOO_SHORT
+    assert "step sizes at the edge of the grid" in verdict.evidence
+    assert pca_claims.sooner([searched(0.3)]).outcome == HOLDS
+
+
 def test_too_large_a_penalty_is_slow():
     slow, quick = ({"value": value, "penalty": 1e-9, "gap_at_iterate": value} for value in (8.0, 1.5))
     assert pca_claims.too_large([pca(penalty_10000=slow)]).outcome == HOLDS
@@ -132,13 +169,45 @@ def cnn(accuracy=0.9, seconds=1.0, spread=0.02, seeds=2, **others):
     return study(qr, landing, *parts, experiment="cnn", study="cnn", title="ResNet18")
 
 
+def accuracy_of_landing(*studies):
+    return cnn_claims.accurate(list(studies), "landing", cnn_claims.ACCURATE)
+
+
 def test_landing_is_as_accurate_as_qr_within_its_seeds_or_not():
-    assert cnn_claims.accurate([cnn()]).outcome == HOLDS
-    assert cnn_claims.accurate([cnn(accuracy=0.885)]).outcome == HOLDS
+    assert accuracy_of_landing(cnn()).outcome == HOLDS
+    assert accuracy_of_landing(cnn(accuracy=0.885)).outcome == HOLDS
     lost = cnn(accuracy=0.87, landing_two_step={"seconds": 1.0, "accuracy": 0.9, "penalty": 1e-12})
-    assert cnn_claims.accurate([lost]).outcome == DOES_NOT_HOLD
-    assert "landing, two-step 0.9000" in cnn_claims.accurate([lost]).evidence
-    assert cnn_claims.accurate([cnn(seeds=1)]).outcome == NOT_TESTED
+    assert accuracy_of_landing(lost).outcome == DOES_NOT_HOLD
+    assert "landing, two-step 0.9000" in accuracy_of_landing(lost).evidence
+    assert accuracy_of_landing(cnn(seeds=1)).outcome == TOO_SHORT
+    assert "1 seed: too few" in accuracy_of_landing(cnn(seeds=1)).evidence
+    assert accuracy_of_landing().outcome == NOT_TESTED
+
+
+def test_the_librarys_defaults_are_judged_for_themselves():
+    ours = {"seconds": 1.0, "penalty": 1e-9}
+    found = [
+        cnn_claims.verdicts({"a": cnn(accuracy=0.87, landing_defaults={**ours, "accuracy": value})})
+        for value in (0.89, 0.86)
+    ]
+    assert [row.outcome for row in found[0][:2]] == [DOES_NOT_HOLD, HOLDS]
+    assert [row.outcome for row in found[1][:2]] == [DOES_NOT_HOLD, DOES_NOT_HOLD]
+    assert cnn_claims.verdicts({"a": cnn()})[1].outcome == NOT_TESTED
+
+
+def on_cifar(records, n_train):
+    return records.assign(data=f"CIFAR-10 from here: {n_train} training and 10 test images; checked")
+
+
+def test_accuracies_need_all_images_of_cifar_and_those_with_fewer_count_no_more_once_there_are_more():
+    few, all_of_them = on_cifar(cnn(accuracy=0.5), 5000), on_cifar(cnn(), 50_000)
+    assert accuracy_of_landing(few).outcome == TOO_SHORT
+    assert "5000 training images: too few" in accuracy_of_landing(few).evidence
+    assert accuracy_of_landing(all_of_them).outcome == HOLDS
+    both = accuracy_of_landing(few, all_of_them)
+    assert both.outcome == HOLDS
+    assert "5000" not in both.evidence
+    assert accuracy_of_landing(few.assign(title="VGG16"), all_of_them).outcome == TOO_SHORT
 
 
 def test_qr_takes_longer_to_the_accuracy_or_not():
@@ -187,7 +256,7 @@ def test_the_penalty_proposition_is_judged_by_its_slopes():
 
 def test_all_claims_are_in_the_table_whatever_was_run_and_smoke_sizes_judge_nothing():
     nothing = verdicts({})
-    assert len(nothing) == 18
+    assert len(nothing) == 19
     assert {row.outcome for row in nothing} == {NOT_TESTED}
     tested = verdicts({"a": pca(), "b": ica(), "c": cnn()})
     assert [row.claim for row in tested] == [row.claim for row in nothing]

@@ -91,7 +91,7 @@ def test_the_report_holds_everything_it_shows_and_fetches_nothing(smoke):
 @one_worker
 def test_smoke_sizes_judge_the_proposition_and_nothing_else(smoke):
     found = verdicts(records.read(smoke / "records"))
-    assert [row.outcome for row in found] == [HOLDS, HOLDS] + [NOT_TESTED] * 16
+    assert [row.outcome for row in found] == [HOLDS, HOLDS] + [NOT_TESTED] * 17
 
 
 def study_pca(output, jobs=1, **given):
@@ -167,8 +167,8 @@ def test_two_processes_of_joblib_give_the_same_records(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["everything"], "must be one of penalty, pca, ica, cnn, all, report"),
-        (["pca", "--scale", "huge"], "--scale must be one of smoke, laptop, paper"),
+        (["everything"], "must be one of penalty, pca, ica, cnn, all, seconds, report"),
+        (["pca", "--scale", "huge"], "--scale must be one of smoke, laptop, nights, paper"),
         (["ica", "--scale", "smoke", "--p", "3"], "--p has no meaning for ica"),
         (["cnn", "--scale", "paper"], "needs CIFAR-10"),
         (["cnn", "--scale", "smoke", "--data", "nowhere"], "fetch cifar-10-binary.tar.gz"),

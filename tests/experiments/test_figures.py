@@ -7,7 +7,8 @@ import pytest
 
 from experiments import penalty_figure
 from experiments.appearance import METHODS, in_order
-from experiments.figures import Panel, above_zero, draw_panels, drawing
+from experiments.figures import Panel, above_zero, draw_beside_the_paper, draw_panels, drawing
+from experiments.published import ends_for
 from experiments.records import curve, seconds_to_reach
 from experiments.settings import CNN_METHODS, ICA_METHODS, PCA_METHODS
 from experiments.study import Study
@@ -64,6 +65,29 @@ def test_the_time_to_a_loss_is_the_median_over_seeds_and_infinite_where_most_nev
     assert seconds_to_reach(made_up("landing"), "landing", "value", 1.0) == 2
     assert seconds_to_reach(made_up("landing"), "landing", "value", 0.3) == float("inf")
     assert seconds_to_reach(made_up("landing"), "landing", "value", 2.0, above=True) == 0
+
+
+def test_beside_the_paper_are_its_published_ends_and_our_curves_in_the_same_colours():
+    rows = made_up("landing", "landing-defaults").rename(columns={"value": "accuracy"})
+    rows = rows.assign(experiment="cnn", title="VGG16 of width 16 on CIFAR-10", width=16)
+    published = ends_for(rows)
+    assert set(published) == {"landing", "riemannian-qr", "penalty-1", "penalty-1000", "trivialization"}
+    with drawing():
+        left, right = draw_beside_the_paper(rows, published).axes
+        points = {line.get_color(): (line.get_xdata()[0], line.get_ydata()[0]) for line in left.get_lines()}
+        assert points == {METHODS[name].colour: (end.minutes, end.accuracy) for name, end in published.items()}
+        assert [line.get_color() for line in right.get_lines()] == [
+            METHODS[name].colour for name in ("landing", "landing-defaults")
+        ]
+        assert right.get_title() == "here: width 16, 3 epochs"
+
+
+@pytest.mark.parametrize(
+    "change", [{"title": "VGG16 of width 8 on digits"}, {"experiment": "pca", "title": "CIFAR-10"}]
+)
+def test_other_studies_have_no_published_ends(change):
+    rows = made_up("landing").assign(experiment="cnn", title="VGG16 of width 16 on CIFAR-10")
+    assert ends_for(rows.assign(**change)) == {}
 
 
 def test_an_unknown_method_is_an_error_that_says_where_to_add_it():

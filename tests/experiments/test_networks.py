@@ -7,7 +7,7 @@ from torch import nn
 
 import glideslope as gs
 
-networks, images, training = load("orthogonal_cnn", "networks", "images", "training")
+networks, images, training, evaluation = load("orthogonal_cnn", "networks", "images", "training", "evaluation")
 
 
 @pytest.mark.parametrize(("name", "convolutions"), [("vgg16", 13), ("resnet18", 20)])
@@ -77,7 +77,8 @@ def crops(image, padding):
 @pytest.mark.parametrize("mirror", [False, True])
 def test_augmented_images_are_crops_of_the_padded_ones_mirrored_or_not(mirror):
     data = numbered(40, 5, mirror=mirror)
-    batch = data.augmented(torch.arange(40), torch.Generator().manual_seed(0))
+    draws = data.draw(torch.Generator().manual_seed(0))
+    batch = data.augmented(torch.arange(40), draws.shift, draws.mirrored)
     seen = set()
     for image, found in zip(data.train, batch, strict=True):
         plain = [torch.equal(found, crop) for crop in crops(image, 2)]
@@ -86,6 +87,22 @@ def test_augmented_images_are_crops_of_the_padded_ones_mirrored_or_not(mirror):
         seen.add((plain.index(True), False) if any(plain) else (flipped.index(True), True))
     assert len({place for place, _ in seen}) > 10
     assert {way for _, way in seen} == ({False, True} if mirror else {False})
+
+
+def test_an_epoch_sees_every_image_once_with_its_label():
+    data = numbered(25, 3, mirror=False, padding=0)
+    draws = data.draw(torch.Generator().manual_seed(0))
+    batches = list(data.batches(draws, 10))
+    assert [len(labels) for _, labels in batches] == [10, 10, 5]
+    seen = torch.cat([labels for _, labels in batches])
+    assert sorted(seen.tolist()) == list(range(25))
+    assert torch.equal(torch.cat([batch for batch, _ in batches]), data.train[seen])
+
+
+def test_the_search_can_use_the_first_training_images_alone():
+    held = numbered(25, 3, mirror=False).held_out().first(4)
+    assert held.train_labels.tolist() == [1, 2, 3, 4]
+    assert held.test_labels.tolist() == [0, 10, 20]
 
 
 def test_every_tenth_training_image_is_held_out_for_the_search():
@@ -103,6 +120,6 @@ def test_the_step_size_is_divided_by_ten_at_every_milestone():
 def test_projection_for_evaluation_makes_the_kernels_orthonormal_and_leaves_the_model():
     model = networks.build("resnet18", 1, 8, 8, 0)
     before = [weight.clone() for weight in networks.kernels(model)]
-    projected = training.projected(model)
+    projected = evaluation.projected(model)
     assert largest_distance(projected) < 1e-5
     assert all(torch.equal(old, new) for old, new in zip(before, networks.kernels(model), strict=True))

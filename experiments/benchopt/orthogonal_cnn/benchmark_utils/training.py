@@ -1,6 +1,5 @@
 """The training loop that all solvers share; a solver says which optimizer, and may change the model before."""
 
-import copy
 import math
 import time
 from typing import ClassVar, NamedTuple
@@ -11,8 +10,10 @@ from benchopt.stopping_criterion import NoCriterion
 from torch import nn
 
 import glideslope as gs
+from benchmark_utils.evaluation import measure
 from benchmark_utils.images import Images
 from benchmark_utils.networks import build
+from benchmark_utils.run_checkpoint import RunCheckpoint
 
 
 class Task(NamedTuple):
@@ -27,9 +28,10 @@ class Task(NamedTuple):
     weight_decay: float
     max_seconds: float | None
     seed: int
+    device: str = "cpu"
 
     def model(self):
-        """The network with orthonormal kernels, the start of all methods."""
+        """The network with orthonormal kernels, the start of all methods; on the CPU, so that it is the same on all."""
         _, channels, side, _ = self.images.train.shape
         model = build(self.network, channels, side, self.width, self.seed)
         gs.orthogonalize_(model, nn.Conv2d)
@@ -39,9 +41,18 @@ class Task(NamedTuple):
         """A tenth after every milestone."""
         return first * 0.1 ** sum(epoch >= milestone for milestone in self.milestones)
 
+    def identity(self):
+        """What decides the run, as values of JSON."""
+        data = {"data": self.images.note, "n_train": len(self.images.train), "n_test": len(self.images.test)}
+        return {**self._asdict(), "images": data}
+
 
 class Trainer(BaseSolver):
-    """Callback sampling, once before the first epoch and after each; the clock stands still during evaluation."""
+    """Callback sampling, once before the first epoch and after each; the clock stands still during evaluation.
+
+    After every epoch a checkpoint is written, see RunCheckpoint. A run that finds one hands over the records in it and
+    goes on behind them.
+    """
 
     sampling_strategy = "callback"
     stopping_criterion = NoCriterion(strategy="callback")
@@ -60,44 +71,110 @@ class Trainer(BaseSolver):
     def optimizer(self, model, step_size, weight_decay):
         raise NotImplementedError
 
-    def observe(self, callback, model, epoch, seconds, loss, status="running"):
-        """Hand a record to Benchopt; False where the run is to end."""
-        self.result = {"model": model, "epoch": epoch, "seconds": seconds, "loss": loss, "status": status}
-        return callback()
-
     def get_result(self):
-        return self.result
+        return {"record": self.record}
 
     def run(self, callback):
-        task, images = self.task, self.task.images
-        model = self.adapt(task.model())
+        task = self.task
+        images = task.images.to(task.device)
+        model = self.adapt(task.model()).to(task.device)
         optimizer = self.optimizer(model, self.step_size, task.weight_decay)
         generator = torch.Generator().manual_seed(task.seed)
-        seconds, epoch = 0.0, 0
-        self.observe(callback, model, 0.0, 0.0, math.nan)
-        while epoch < task.epochs:
+        checkpoint = RunCheckpoint({"method": self.name, "step_size": self.step_size, **task.identity()})
+        kept = checkpoint.read()
+        if kept is None:
+            kept = {"records": [record_of(model, images, 0.0, 0.0, math.nan, "running")], "finished": False}
+        elif not kept["finished"]:
+            model.load_state_dict(kept["model"])
+            optimizer.load_state_dict(kept["optimizer"])
+            generator.set_state(kept["generator"])
+        records, finished = kept["records"], kept["finished"]
+        for record in records:
+            self.hand_over(callback, record)
+        while not finished:
+            epoch, seconds = int(records[-1]["epoch"]), records[-1]["seconds"]
             for group in optimizer.param_groups:
                 group["lr"] = task.step_size_at(self.step_size, epoch)
-            order, total, seen = torch.randperm(len(images.train), generator=generator), 0.0, 0
-            model.train()
-            for index in order.split(task.batch_size):
+            left = math.inf if task.max_seconds is None else task.max_seconds - seconds
+            took, loss, share, status = train_epoch(
+                model, optimizer, images, images.draw(generator), task.batch_size, left
+            )
+            finished = status != "running" or epoch + 1 >= task.epochs
+            found = None if status == "diverged" else model
+            records.append(record_of(found, images, epoch + share, seconds + took, loss, status, last=finished))
+            state = {"records": records, "finished": finished}
+            if not finished:
+                state |= {
+                    "model": model.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                    "generator": generator.get_state(),
+                }
+            checkpoint.write(state)
+            self.hand_over(callback, records[-1])
+
+    def step_seconds(self):
+        """Train without end, and yield the seconds of every step once the device has done it."""
+        task = self.task
+        images = task.images.to(task.device)
+        model = self.adapt(task.model()).to(task.device)
+        optimizer = self.optimizer(model, self.step_size, task.weight_decay)
+        draws = images.draw(torch.Generator().manual_seed(task.seed))
+        model.train()
+        while True:
+            started = time.perf_counter()
+            for batch, labels in images.batches(draws, task.batch_size):
+                float(train_step(model, optimizer, batch, labels))
+                yield time.perf_counter() - started
                 started = time.perf_counter()
-                batch = images.augmented(index, generator)
-                optimizer.zero_grad()
-                loss = nn.functional.cross_entropy(model(batch), images.train_labels[index])
-                loss.backward()
-                optimizer.step()
-                seconds += time.perf_counter() - started
-                total, seen = total + loss.item() * len(index), seen + len(index)
-                if not math.isfinite(total):
-                    self.observe(callback, None, epoch + seen / len(order), seconds, math.nan, "diverged")
-                    return
-                if task.max_seconds is not None and seconds >= task.max_seconds:
-                    self.observe(callback, model, epoch + seen / len(order), seconds, total / seen, "out of time")
-                    return
-            epoch += 1
-            if not self.observe(callback, model, float(epoch), seconds, total / seen):
-                return
+
+    def hand_over(self, callback, record):
+        """Give a record to Benchopt."""
+        self.record = record
+        callback()
+
+
+def record_of(model, images, epoch, seconds, loss, status, *, last=False):
+    """What is recorded after an epoch, or before the first; with projected kernels at the end of a run only."""
+    found = {"epoch": float(epoch), "seconds": seconds, "status": status, "train_loss": loss, "data": images.note}
+    return found | measure(model, images, with_projected=last)
+
+
+def train_epoch(model, optimizer, images, draws, batch_size, seconds):
+    """Train for one pass over the images, or for some seconds: time, mean loss, share of the pass, how it ended."""
+    started = time.perf_counter()
+    total, seen, status = train_steps(model, optimizer, images, draws, batch_size, started + seconds)
+    mean = float(total) / seen  # here the host waits for a device, once
+    took = time.perf_counter() - started
+    if not math.isfinite(mean):
+        mean, status = math.nan, "diverged"
+    return took, mean, seen / len(images.train), status
+
+
+def train_steps(model, optimizer, images, draws, batch_size, deadline):
+    """The steps of a pass until the deadline: sum of the losses, number of images, "running" or "out of time".
+
+    No step waits for a value on a device. On the CPU the steps end where the loss is no longer finite.
+    """
+    model.train()
+    device = images.train.device
+    total, seen = torch.zeros((), device=device), 0
+    for batch, labels in images.batches(draws, batch_size):
+        total += train_step(model, optimizer, batch, labels) * len(labels)
+        seen += len(labels)
+        if device.type == "cpu" and not math.isfinite(float(total)):
+            break
+        if time.perf_counter() >= deadline:
+            return total, seen, "out of time"
+    return total, seen, "running"
+
+
+def train_step(model, optimizer, batch, labels):
+    """One step on a batch; the loss before it, on the device."""
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(batch), labels)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
 
 
 class Orthogonal(Trainer):
@@ -108,12 +185,3 @@ class Orthogonal(Trainer):
 
     def optimizer(self, model, step_size, weight_decay):
         return self.kind(gs.param_groups(model), lr=step_size, weight_decay=weight_decay, **self.options)
-
-
-def projected(model):
-    """A copy whose kernels are the nearest orthonormal ones; a parametrized model is orthonormal as it is."""
-    if any(hasattr(module, "flat_kernel") for module in model.modules()):
-        return model
-    model = copy.deepcopy(model)
-    gs.orthogonalize_(model, nn.Conv2d)
-    return model

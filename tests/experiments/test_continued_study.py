@@ -1,0 +1,168 @@
+"""A long study in pieces: every finished run is a record, and --continue runs what is missing, on any machine."""
+
+import re
+import shutil
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from experiments import records
+from experiments.execute import Setup, run_studies
+from experiments.scales import SCALES
+from experiments.settings import Cnn
+from experiments.sweep import groups, in_the_time_of_others
+
+NAME = "cnn-digits-resnet18-width8"
+SETTING = Cnn(
+    limit=64,
+    network=("resnet18",),
+    width=8,
+    batch_size=32,
+    epochs=2,
+    milestones=(1,),
+    seeds=2,
+    methods=("landing-defaults", "riemannian-qr"),
+    grid=(0.03, 0.1),
+    search_epochs=1,
+    search_images=32,
+    long=True,
+)
+
+
+def run_cnn(output, *, go_on=True, jobs=1, **changes):
+    """Run the study; the outcomes of this call that were not taken from Benchopt's cache."""
+    log = output / "log.txt"
+    before = len(log.read_text()) if log.exists() else 0
+    scale = replace(SCALES["smoke"], cnn=replace(SETTING, **changes))
+    setup = Setup(experiments=("cnn",), scale="smoke", output=output, threads=1, go_on=go_on, jobs=jobs)
+    assert run_studies(setup, scale, Console(quiet=True)) == {}
+    new = log.read_text()[before:] if log.exists() else ""
+    return [line.strip() for line in new.splitlines() if re.search(r": (done|diverged)", line) and "cached" not in line]
+
+
+def found_in(output):
+    return pd.read_parquet(output / "records" / f"{NAME}.parquet")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a study that was run without a stop."""
+    output = tmp_path_factory.mktemp("whole")
+    assert len(run_cnn(output)) == 2 * 2 + 2 * 2
+    return output
+
+
+def assert_same_runs(first, second):
+    keys = ["phase", "method", "step_size", "seed", "epoch"]
+    first, second = (table.sort_values(keys).reset_index(drop=True) for table in (first, second))
+    own = [name for name in first if name not in ("seconds", "recorded", "command")]
+    pd.testing.assert_frame_equal(first[own], second[own], check_exact=True)
+
+
+together = pytest.mark.xdist_group("continued")
+
+
+@together
+def test_a_study_in_pieces_on_two_machines_has_the_records_of_one_without_a_stop(whole, tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert len(run_cnn(here, methods=("landing-defaults",), seeds=1)) == 3
+    shutil.copytree(here / "records", there / "records")  # the records alone: no cache, no checkpoints
+    done = run_cnn(there)
+    assert len(done) == 5
+    assert sum("landing-defaults" in line for line in done) == 1
+    assert_same_runs(found_in(there), found_in(whole))
+    assert run_cnn(there) == []
+
+
+@together
+def test_every_finished_run_is_a_record_before_the_next_one_starts(whole, tmp_path, monkeypatch):
+    written = []
+    merge = records.merge
+    monkeypatch.setattr(records, "merge", lambda table, path: written.append(table) or merge(table, path))
+    shutil.copytree(whole / "cache", tmp_path / "cache")
+    run_cnn(tmp_path)
+    runs = [{tuple(run) for run in records.last(table)[["method", "seed"]].values} for table in written]
+    assert [len(found) for found in runs] == [0, 0, 1, 2, 3, 4]
+    assert {seed for _, seed in runs[3]} == {0}  # seed 0 of all methods comes first
+
+
+@together
+def test_other_settings_or_no_continue_take_nothing_from_the_records(whole, tmp_path):
+    shutil.copytree(whole / "records", tmp_path / "records")
+    changed = run_cnn(tmp_path, epochs=3, methods=("landing-defaults",), seeds=1)
+    assert len(changed) == 3
+    assert records.last(found_in(tmp_path)).query("method == 'landing-defaults'")["epoch"].tolist() == [3]
+    assert records.last(found_in(tmp_path)).query("method == 'riemannian-qr'")["epoch"].tolist() == [2, 2]
+    assert len(run_cnn(tmp_path, go_on=False, methods=("riemannian-qr",), seeds=1)) == 3
+
+
+@together
+def test_two_jobs_give_the_same_records(whole, tmp_path):
+    run_cnn(tmp_path, jobs=2)
+    assert_same_runs(found_in(tmp_path), found_in(whole))
+
+
+@together
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        ({}, 4),
+        ({"epochs": 3}, 0),
+        ({"max_seconds": 1e-9}, 4),
+        ({"methods": ("riemannian-qr",)}, 2),
+        ({"width": 16}, 0),
+    ],
+)
+def test_a_run_is_finished_if_it_has_the_settings_and_all_its_epochs(whole, change, kept):
+    study = replace(SETTING, **change).studies()[0]
+    assert len(records.last(records.finished(found_in(whole), study))) == kept
+
+
+@together
+@pytest.mark.parametrize(
+    ("limit", "status", "kept"), [(2.0, "out of time", 1), (4.0, "out of time", 0), (None, "out of time", 0),
+                                  (None, "diverged", 1), (None, "running", 0)],
+)  # fmt: skip
+def test_a_run_that_was_cut_is_finished_if_it_used_its_seconds(whole, limit, status, kept):
+    study = replace(SETTING, max_seconds=limit, methods=("landing-defaults",), seeds=1).studies()[0]
+    cut = found_in(whole)
+    cut = cut[(cut["phase"] == "run") & (cut["epoch"] < 2) & (cut["seed"] == 0)]
+    cut = cut.assign(seconds=3.0 * cut["epoch"], status=status)
+    assert len(records.last(records.finished(cut, study))) == kept
+    patient = replace(study, in_the_time_of_others=("landing-defaults",))
+    assert len(records.last(records.finished(cut, patient))) == (status != "running")
+
+
+def test_methods_without_a_step_size_are_continued_too(tmp_path):
+    given = {"seeds": 1, "epochs": 4.0, "search_epochs": 2.0, "methods": ("landing-sgd", "picard-o")}
+    for methods in (("picard-o",), ("landing-sgd", "picard-o")):
+        setup = Setup(experiments=("ica",), scale="smoke", output=tmp_path, threads=1, go_on=True)
+        scale = SCALES["smoke"].with_options(("ica",), {**given, "methods": methods})
+        run_studies(setup, scale, Console(quiet=True))
+        found = pd.read_parquet(tmp_path / "records" / "ica-text.parquet")
+        assert set(records.runs(found)["method"]) == set(methods)
+
+
+@together
+def test_records_without_settings_are_of_no_study(whole):
+    old = found_in(whole).drop(columns="settings")
+    assert not len(records.finished(old, SETTING.studies()[0]))
+
+
+def test_methods_run_in_order_and_those_that_need_the_time_of_others_last_and_alone():
+    study = replace(SETTING, methods=("trivialization", "landing", "riemannian-qr", "penalty-1")).studies()[0]
+    assert groups(study, study.methods, 2) == [["landing", "riemannian-qr"], ["penalty-1"], ["trivialization"]]
+    assert groups(study, ("landing", "trivialization"), 1) == [["landing"], ["trivialization"]]
+
+
+@together
+def test_trivialization_gets_the_seconds_of_the_longest_other_run_of_its_seed(whole):
+    study = replace(SETTING, methods=(*SETTING.methods, "trivialization")).studies()[0]
+    found = found_in(whole)
+    longest = records.last(found).query("seed == 1")["seconds"].max()
+    limited = in_the_time_of_others(study, found, ["trivialization"], 1)
+    assert limited.parameters["max_seconds"] == longest
+    assert in_the_time_of_others(study, found, ["landing-defaults"], 1) is study
+    assert in_the_time_of_others(study, found.iloc[:0], ["trivialization"], 1) is study

@@ -1,0 +1,95 @@
+"""A training that is killed inside a run goes on from its last epoch, to the curve of one without a stop."""
+
+import math
+import sys
+
+import pandas as pd
+import pytest
+from benchmark_modules import BENCHMARKS, load
+
+from experiments.settings import CNN_METHODS
+
+images, training = load("orthogonal_cnn", "images", "training")
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture(scope="module")
+def solvers():
+    from benchopt.benchmark import Benchmark
+
+    load("orthogonal_cnn", "training")
+    return {cls.name: cls for cls in Benchmark(BENCHMARKS / "orthogonal_cnn").get_solvers()}
+
+
+def task(**changes):
+    return training.Task(images.digits(64), "vgg16", 8, 32, 2, (1,), 5e-4, None, 0)._replace(**changes)
+
+
+def curve(solver, task, *, killed_after=math.inf):
+    """The records of a run, without its seconds; the run dies when it has handed over some of them."""
+    solver = solver.get_instance(step_size=1e-4 if solver.name == "penalty-1000" else 0.1)
+    solver.set_objective(task)
+    found = []
+
+    def callback():
+        found.append({name: value for name, value in solver.get_result()["record"].items() if name != "seconds"})
+        if len(found) > killed_after:
+            raise Killed
+        return True
+
+    solver.run(callback)
+    return found
+
+
+@pytest.mark.parametrize("method", CNN_METHODS)
+def test_a_killed_run_goes_on_to_the_same_curve_bit_by_bit(solvers, method, monkeypatch, tmp_path):
+    monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path / "whole"))
+    whole = curve(solvers[method], task())
+    assert [record["epoch"] for record in whole] == [0, 1, 2]
+    monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path / "cut"))
+    with pytest.raises(Killed):
+        curve(solvers[method], task(), killed_after=1)
+    resumed = curve(solvers[method], task())
+    pd.testing.assert_frame_equal(pd.DataFrame(resumed), pd.DataFrame(whole), check_exact=True)
+
+
+def epochs_trained(monkeypatch):
+    """The calls of `train_epoch` from here on."""
+    module, done = sys.modules["benchmark_utils.training"], []
+    original = module.train_epoch
+    monkeypatch.setattr(module, "train_epoch", lambda *given: done.append(given) or original(*given))
+    return done
+
+
+def test_a_killed_run_loses_no_epoch_but_the_one_it_was_in_and_a_finished_one_trains_nothing(
+    solvers, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path))
+    trained = epochs_trained(monkeypatch)
+    for killed_after in (1, 2, 3):
+        with pytest.raises(Killed):
+            curve(solvers["landing-defaults"], task(epochs=4), killed_after=killed_after)
+    assert len(curve(solvers["landing-defaults"], task(epochs=4))) == 5
+    assert len(trained) == 4
+    assert len(curve(solvers["landing-defaults"], task(epochs=4))) == 5
+    assert len(trained) == 4
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"width": 16}, {"milestones": ()}, {"images": images.digits(96)}])
+def test_a_checkpoint_belongs_to_one_run(solvers, monkeypatch, tmp_path, change):
+    monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path))
+    curve(solvers["unconstrained"], task(epochs=1))
+    trained = epochs_trained(monkeypatch)
+    curve(solvers["unconstrained"], task(epochs=1, **change))
+    assert len(trained) == 1
+    assert len(list(tmp_path.glob("*.pt"))) == 2
+
+
+def test_without_a_folder_nothing_is_written(solvers, monkeypatch, tmp_path):
+    monkeypatch.delenv("GLIDESLOPE_RUN_CHECKPOINTS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    curve(solvers["unconstrained"], task(epochs=1))
+    assert not list(tmp_path.iterdir())

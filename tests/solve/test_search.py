@@ -28,6 +28,14 @@ def size_at_start(problem, X0):
     return float(problem.gradient(first_iterate(problem, X0, seed=0)).norm())
 
 
+def search_of(problem, X, **options):
+    return Search(
+        problem,
+        X,
+        **{"method": "landing", "metric": "canonical", "retraction": "qr", "penalty_weight": None, **options},
+    )
+
+
 def isometric_procrustes(dtype=torch.float64):
     return gs.problems.Procrustes(stiefel(60, 20, dtype=dtype) * 7, draw(60, 5, dtype=dtype))
 
@@ -105,10 +113,9 @@ def test_where_the_function_is_not_finite_beyond_some_radius_the_step_is_taken_b
         return torch.where(far, torch.tensor(what, dtype=X.dtype), 1.0) * (1 + 1000 * (X - target).square().sum())
 
     weight = {"penalty_weight": 1.0} if method == "penalty" else {}
-    first = Search(gs.problems.Function(function), X0, method=method, metric="canonical", safe_radius=0.5,
-                   retraction="qr", penalty_weight=weight.get("penalty_weight"))  # fmt: skip
+    first = search_of(gs.problems.Function(function), X0, method=method, **weight)
     first.start(X0)
-    first.step_size = 1.0 * first.unit
+    first.pairs.forget(scale=1.0)
     assert first.step()
     assert any(calls)
     assert np.isfinite(first.at.value)
@@ -117,18 +124,14 @@ def test_where_the_function_is_not_finite_beyond_some_radius_the_step_is_taken_b
     torch.testing.assert_close(solution.X, target, atol=1e-6, rtol=0)
 
 
-def test_a_long_step_that_retractions_refuse_is_taken_back(monkeypatch):
-    """A decomposition of what is not finite raises; a search only shortens its step."""
-    problem = pca()
-    search = Search(problem, stiefel(8, 3), method="riemannian", metric="canonical", safe_radius=0.5,
-                    retraction="polar", penalty_weight=None)  # fmt: skip
+def test_a_step_that_retractions_refuse_is_taken_back():
+    """A decomposition of what is not finite raises; a search only shortens its step, and then goes nowhere."""
+    search = search_of(pca(), stiefel(8, 3), method="riemannian", retraction="polar")
     search.start(stiefel(8, 3))
-    monkeypatch.setattr(search, "_longest", lambda norm: float("inf"))
-    search.step_size = float("inf")
-    assert not search.step()  # all of its halves are infinite
-    search.step_size = 1e308
-    X, _ = search._move(search.step_size)
-    assert X.shape == (8, 3)
+    before = search.at
+    assert not search._descend(torch.full((8, 3), float("inf"), dtype=torch.float64), 1.0)
+    assert search.at is before
+    assert search.step()
 
 
 @pytest.mark.parametrize("method", ["landing", "riemannian"])
@@ -151,22 +154,31 @@ def test_a_search_begins_at_the_orthonormal_matrix_nearest_to_its_start(method):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128, torch.float32])
 def test_landing_is_the_polar_factor(far, dtype):
     Y = point_at_distance(8, 3, far, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    X, distance = land(Y, Y.mH @ Y)
-    assert distance == pytest.approx(far, abs=1e-6)
+    X = land(Y, Y.mH @ Y, far)
     tolerance = 50 * torch.finfo(dtype).eps
     np.testing.assert_allclose(X.numpy(), scipy.linalg.polar(Y.numpy())[0], atol=tolerance, rtol=0)
 
 
-@pytest.mark.parametrize("safe_radius", [0.1, 0.5, 0.95])
-def test_the_longest_steps_of_a_search_end_on_the_manifold(safe_radius):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128, torch.float32])
+@pytest.mark.parametrize("length", [1e-9, 1e-3, 1.0, 1e3, 1e9])
+def test_a_step_of_any_length_lands_on_the_polar_factor_of_a_step_within_reach(length, dtype):
+    """Products of a few numbers know Y^H Y of a tangent step, and how long it may be."""
     for make in (pca, procrustes, linear):
-        problem = make()
-        search = Search(problem, stiefel(8, 3), method="landing", metric="canonical", safe_radius=safe_radius,
-                        retraction="qr", penalty_weight=None)  # fmt: skip
-        search.start(stiefel(8, 3))
-        X, excess = search._move(search._longest(float(search.at.T.norm())))
-        assert exact_distance(X) < 1e-14
-        assert 0 < excess <= search.reach**2 / 4
+        problem, X0 = make(dtype=dtype), stiefel(8, 3, dtype=dtype)
+        moved = []
+        search = search_of(problem, X0)
+        search.start(X0)
+        search._evaluate = lambda X, moved=moved: moved.append(X) or (float("nan"), X)
+        search._descend(search.at.T * -length, 1.0)
+        first = moved[0]
+        assert exact_distance(first) < 100 * torch.finfo(dtype).eps
+        angles = torch.linalg.svdvals(search.at.X.mH @ first)
+        assert angles.min() > 0.7  # less than 45 degrees from X
+        step = min(length, 1 / float(torch.linalg.matrix_norm(search.at.T, 2)))
+        if length < 1e3:  # a longer one is cut to a length that only bounds of eigenvalues decide
+            polar = scipy.linalg.polar((search.at.X - step * search.at.T).numpy())[0]
+            if step == length:
+                np.testing.assert_allclose(first.numpy(), polar, atol=100 * torch.finfo(dtype).eps, rtol=0)
 
 
 @pytest.mark.parametrize("make", [pca, procrustes, ica, linear])

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,6 +45,18 @@ def advice(reason: str, source: Source, schedule_is_constant: bool, n_steps: int
             "try gradient='saga', or schedule='1/sqrt'."
         )
     return f"{ADVICE[reason]}Try a larger {reason}, or another step_size."
+
+
+class Measured(NamedTuple):
+    """The numbers of one point that a record is made of."""
+
+    value: float
+    gradient_norm: float
+    distance: float
+    whole_norm: float
+    """‖∇f‖_F."""
+    score: float
+    """By which points are compared: lower is better."""
 
 
 # Beyond this distance the iterates of the penalty method have run away.
@@ -89,7 +102,7 @@ class Watch(Resumable):
     def record(
         self,
         X: Tensor,
-        known: tuple[Tensor, Tensor] | None,
+        known: tuple[Tensor, Tensor] | Measured | None,
         *,
         step: int,
         passes: float,
@@ -98,31 +111,42 @@ class Watch(Resumable):
         shortened: int,
     ) -> str | None:
         """Evaluate X and keep the record; the reason to stop, if there is one."""
-        value, G = self.problem.value_and_gradient(X) if known is None else known
-        geometry = self.problem.geometry
-        far = geometry.distance(X)
-        if self.penalty_weight is None:
-            slope = geometry.tangent(X, G, self.metric)
-        else:
-            slope = penalised_gradient(X, G, penalty_weight=self.penalty_weight)
-        norm = geometry.norm(slope)
-        record = Record(step, passes, seconds, float(value), norm, far, step_size, shortened)
-        if not (far < RUNAWAY and norm < float("inf") and abs(record.value) < float("inf")):
+        found = known if isinstance(known, Measured) else self._measured(X, known)
+        record = Record(step, passes, seconds, *found[:3], step_size, shortened)
+        if not (record.distance < RUNAWAY and record.gradient_norm < math.inf and abs(record.value) < math.inf):
             return "diverged"
         if self._scale is None:
-            self._scale = geometry.norm(G)
+            self._scale = found.whole_norm
         converged = self._within_tolerance(X, record, self._scale)
         self.history.records.append(record)
-        self._keep_best(X, value, G, record, converged)
+        self._keep_best(X, found.score, record, converged)
         if self.progress:
             line = (
-                f"step {step}  passes {passes:.1f}  value {record.value:.8g}  gradient {norm:.2e}  distance {far:.2e}"
+                f"step {step}  passes {passes:.1f}  value {record.value:.8g}  "
+                f"gradient {record.gradient_norm:.2e}  distance {record.distance:.2e}"
             )
             sys.stderr.write(f"\r{line:<100}")
             sys.stderr.flush()
-        if self.callback is not None and geometry.any(bool(self.callback(record))):
+        if self.callback is not None and self.problem.geometry.any(bool(self.callback(record))):
             return "callback"
         return "converged" if converged else None
+
+    def _measured(self, X: Tensor, known: tuple[Tensor, Tensor] | None) -> Measured:
+        """The numbers of X. Points are compared by the merit function, for which an infeasible X gains nothing."""
+        value, G = self.problem.value_and_gradient(X) if known is None else known
+        geometry = self.problem.geometry
+        whole = geometry.norm(G)
+        if not (whole < math.inf and abs(float(value)) < math.inf):
+            return Measured(float(value), whole, math.inf, whole, math.inf)
+        if self.penalty_weight is None:
+            norm = geometry.norm(geometry.tangent(X, G, self.metric))
+            if self._mu is None:
+                self._mu = 4 * scaled_norm(geometry.cross(X, G)) + whole or 1.0
+            score = geometry.merit(X, value.to(X.real.dtype).to(X.device), G, self._mu)
+        else:
+            norm = geometry.norm(penalised_gradient(X, G, penalty_weight=self.penalty_weight))
+            score = float(value) + self.penalty_weight * float(penalty(X))
+        return Measured(float(value), norm, geometry.distance(X), whole, score)
 
     def _within_tolerance(self, X: Tensor, record: Record, scale: float) -> bool:
         """Whether gradient norm, relative to a scale, and distance are small; the penalty method has a distance."""
@@ -160,17 +184,15 @@ class Watch(Resumable):
         self._since_lowest = 0 if lower else self._since_lowest + 1
         return "stalled" if self._since_lowest > STALLED_AFTER else None
 
-    def _keep_best(self, X: Tensor, value: Tensor, G: Tensor, record: Record, converged: bool) -> None:
-        """Compare by the merit function, for which a lower f bought by infeasibility counts nothing."""
-        if self._mu is None:
-            cross = scaled_norm(self.problem.geometry.cross(X, G))
-            self._mu = 4 * cross + (self._scale or 0.0) or 1.0
-        if self.penalty_weight is None:
-            score = self.problem.geometry.merit(X, value.to(X.real.dtype).to(X.device), G, self._mu)
-        else:
-            score = record.value + self.penalty_weight * float(penalty(X))
-        if self._best is None or converged or score <= self._best[0]:
-            self._best = (score, X.clone(), record)
+    def _keep_best(self, X: Tensor, score: float, record: Record, converged: bool) -> None:
+        """Keep X if its score is lower, or the same up to rounding and its gradient norm is lower."""
+        if self._best is not None and not converged:
+            lowest, _, best = self._best
+            rounding = 10 * torch.finfo(X.dtype).eps * abs(score)
+            if score > lowest + rounding or (score > lowest - rounding and record.gradient_norm > best.gradient_norm):
+                return
+            score = min(score, lowest)
+        self._best = (score, X.clone(), record)
 
     def solution(self, reason: str, source: Source, seconds: float, n_steps: int, shortened: int) -> Solution:
         """The best point and the reason."""

@@ -66,8 +66,8 @@ def minimize(
         gradient: "full", "minibatch", "saga" or "svrg".
         step_size: A number; a function of the step k = 0, 1, ...; "theory", the bound of the proposition where the
             problem knows its constants, for the paper's field (**gs.PAPER_OPTIONS); or "auto", for the full gradient
-            only: Barzilai-Borwein steps accepted by a non-monotone test on the gradient-free merit function, with
-            Newton-Schulz as the normal step.
+            only: quasi-Newton steps (L-BFGS, which remembers 20 n p numbers) accepted by a non-monotone test, each
+            ending on the manifold.
         schedule: With a number or "theory": "constant", "1/sqrt" (η_0 / sqrt(1+k)) or "1/sqrt(K)" (η_0 / sqrt(1+K)
             for all of the K steps to come). Default: "constant"; for "theory" with minibatches "1/sqrt".
         batch_size: Terms per step; for "saga" and "svrg" the size of the slots. Default: min(N, 128).
@@ -75,7 +75,7 @@ def minimize(
         attraction: λ of the landing field, "auto" for 1/(2 step size); as `normal_step` and `safeguard` for
             method="landing" with a step size.
         safe_radius: ε of the safe region, from which "landing" and "riemannian" may start.
-        metric: "euclidean", or "canonical", eq. (5).
+        metric: "euclidean", or "canonical", eq. (5); with "auto" only the norm of the gradient depends on it.
         normal_step: "landing", "newton-schulz" or "polar".
         safeguard: "lemma", eq. (14), "exact" or None.
         retraction: Of method="riemannian": "qr", "polar", "cayley" or "exponential".
@@ -172,7 +172,6 @@ def minimize(
             X,
             method=method,
             metric=metric,
-            safe_radius=safe_radius,
             retraction=retraction,
             penalty_weight=penalty_weight,
         )
@@ -224,7 +223,7 @@ def check_effect(
         raise ValueError(f"retraction={retraction!r} needs method='riemannian'; got method={method!r}")
     if method == "landing" and step_size != "auto":
         return
-    needed = "a number, a function or 'theory' as step_size; 'auto' takes Newton-Schulz steps"
+    needed = "a number, a function or 'theory' as step_size; 'auto' lands by itself"
     if method != "landing":
         needed = f"method='landing'; got method={method!r}"
     default = StepRule()

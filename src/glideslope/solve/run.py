@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from glideslope.solve.checkpoint import Checkpoint, State
-from glideslope.solve.history import Watch
+from glideslope.solve.history import Measured, Watch
 from glideslope.solve.interruption import CtrlC
 from glideslope.solve.methods import Method
 from glideslope.solve.recognition import fingerprint, refuse_another_problem
@@ -72,7 +72,7 @@ class Run:
             reason = "interrupted"
         return self._ended(reason, None, used, method.shortened)
 
-    def _ended(self, reason: str, known: tuple[Tensor, Tensor] | None, step_size: float, shortened: int) -> Solution:
+    def _ended(self, reason: str, known: Measured | None, step_size: float, shortened: int) -> Solution:
         """Evaluate what came after the last record, which may be better, and return the best."""
         if reason in ("interrupted", "max_epochs", "max_seconds") and self.watch.last_step != self.step:
             try:
@@ -152,7 +152,7 @@ class Run:
             return "max_seconds"
         return None
 
-    def _record(self, known: tuple[Tensor, Tensor] | None, step_size: float, shortened: int) -> str | None:
+    def _record(self, known: tuple[Tensor, Tensor] | Measured | None, step_size: float, shortened: int) -> str | None:
         return self.watch.record(
             self.X,
             known,
@@ -173,7 +173,7 @@ class Run:
             while reason is None:
                 self.X = search.at.X
                 self._save(search)
-                known = search.known()
+                known = search.measured()
                 self.source.terms_used = search.evaluations * self.problem.n_terms
                 reason = self._over() or (None if moved else "stalled")
                 if (self.step % self.watch.record_every == 0 or reason) and self.watch.last_step != self.step:

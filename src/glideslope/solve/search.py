@@ -1,9 +1,9 @@
-"""Step sizes without tuning for the full gradient: Barzilai-Borwein steps, accepted by a non-monotone test.
+"""Steps without tuning for the full gradient: limited-memory quasi-Newton directions and a non-monotone test.
 
-The step moves along the tangent part to Y = X - η T and on to X⁺ = Y (3/2 I - ½ Y^H Y). So f(X⁺) + μ N(Y) is the
-gradient-free merit function Ψ(Y), and its test costs no evaluation of f besides the one the next step needs. Where one
-Newton-Schulz step leaves a distance, more follow, in p x p products: f is lower off the manifold, and a value bought
-so is one that no later step can match.
+From X the search goes along D = -H T, made tangent, to Y = X + η D, and lands on X⁺ = Y (YᴴY)^{-½}, the orthonormal
+matrix nearest to Y. As D is tangent, YᴴY = XᴴX + η² DᴴD, so a trial lands by p x p products and one of cost O(n p²).
+A step of η = 1 is tried first; its evaluation of f and the gradient is the one the next step starts from. X⁺ is
+orthonormal up to rounding, where the merit function is f itself: f decides whether a trial is accepted.
 """
 
 from __future__ import annotations
@@ -14,160 +14,209 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from glideslope.formulas.normal import inverse_square_root, newton_schulz_iterations, newton_schulz_radius
+from glideslope.engine.eigenvalues import upper_eigenvalue
+from glideslope.formulas.field import skew, sym
+from glideslope.formulas.normal import inverse_square_root, newton_schulz_iterations
 from glideslope.formulas.orthogonality import frobenius, subtract_identity_
-from glideslope.formulas.penalty import penalised_gradient, penalty
+from glideslope.formulas.penalty import penalty
 from glideslope.solve.checkpoint import Resumable, State, on_device
+from glideslope.solve.history import Measured
 from glideslope.solve.methods import retracted
 from glideslope.solve.problem import Problem
+from glideslope.solve.quasi_newton import Pairs
+from glideslope.stiefel.geometry import InRows
 
 SUFFICIENT_DECREASE = 1e-4
 # Weight of the past in the reference value of Zhang and Hager: 0 is monotone, 1 the mean of all values.
 MEMORY = 0.85
 MOST_TRIALS = 30
+# The first step, along the gradient, has this length.
+FIRST_LENGTH = 0.1
+# Most that a step may stretch X: ‖YᴴY - I‖_2. Principal angles of a step are then below 45°.
+LONGEST = 1.0
 
 
 @dataclass
 class Evaluation:
-    """One point with all a step from it needs."""
+    """One point with all a step from it needs, in units of f, see `Search.unit`."""
 
     X: Tensor
-    f: float
-    value: float
-    """f, plus λ N for method="penalty"; like all that follows in units of f, see `Search.unit`."""
-    G: Tensor
+    Delta: Tensor
+    """X^H X - I."""
+    distance: float
     T: Tensor
-    slope: float
-    """Re<G, T>, the rate at which f falls along -T."""
+    """The tangent part of the gradient, in the Euclidean metric; for method="penalty" the gradient of f + λ N."""
+    f: float
+    """The value of f itself."""
+    value: float
+    """f in its unit, plus λ N for method="penalty"."""
+    norm: float
+    """‖T‖."""
+    measured_norm: float
+    """The norm of the tangent part in the metric chosen."""
+    whole_norm: float
+    """‖∇f‖."""
 
 
 class Search(Resumable):
-    """Barzilai-Borwein with a non-monotone Armijo test.
+    """L-BFGS with a non-monotone Armijo test.
 
     Args:
         problem: What to minimise.
         X: First iterate.
         method: "landing", "riemannian" or "penalty".
-        metric: "canonical" or "euclidean".
-        safe_radius: ε.
+        metric: "canonical" or "euclidean", in which the gradient norm is measured; directions do not depend on it.
         retraction: For method="riemannian".
         penalty_weight: λ for method="penalty".
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        X: Tensor,
-        *,
-        method: str,
-        metric: str,
-        safe_radius: float,
-        retraction: str,
-        penalty_weight: float | None,
+        self, problem: Problem, X: Tensor, *, method: str, metric: str, retraction: str, penalty_weight: float | None
     ) -> None:
         self.problem, self.method, self.metric = problem, method, metric
         self.geometry = problem.geometry
+        self.n_rows = self.geometry.rows if isinstance(self.geometry, InRows) else X.shape[0]
         self.retraction, self.penalty_weight = retraction, penalty_weight
-        self.reach = newton_schulz_radius(safe_radius)
+        self.pairs = Pairs(X, problem.geometry)
         self.evaluations, self.step_size = 0, 0.0
         self.unit, self.steepest = 1.0, 0.0
         # The smallest change of f that means anything.
         self.resolution = 10 * torch.finfo(X.dtype).eps
 
     at: Evaluation
+    step_size: float
+    """‖X⁺ - X‖ / ‖T‖ of the last step."""
     unit: float
     """A power of two near ‖∇f‖ at the start. All is computed for f divided by it, so that no square overflows."""
     steepest: float
     """The largest gradient norm at points on the manifold that were tried and not taken."""
-    kept = ("evaluations", "step_size", "unit", "steepest", "reference", "mu", "_weight", "_odd")
+    kept = ("evaluations", "step_size", "unit", "steepest", "reference", "_weight")
 
     @property
     def unscaled_step(self) -> float:
         """The step size in terms of f itself."""
         return self.step_size / self.unit
 
-    def known(self) -> tuple[Tensor, Tensor]:
-        """The value and the gradient of f at the current point."""
-        return torch.as_tensor(self.at.f, dtype=torch.float64), self.at.G * self.unit
+    def measured(self) -> Measured:
+        """The numbers of the current point for the history."""
+        at = self.at
+        return Measured(at.f, at.measured_norm * self.unit, at.distance, at.whole_norm * self.unit, at.value)
 
     def state(self) -> State:
-        """The point, and what the next step remembers of those before it."""
-        return {**super().state(), "at": dict(vars(self.at))}
+        """The point, the pairs, and what else the next step remembers of those before it."""
+        return {**super().state(), "at": dict(vars(self.at)), "pairs": self.pairs.state()}
 
     def resume(self, state: State, device: torch.device) -> None:
         """Take over a state."""
         self.at = Evaluation(**on_device(state.pop("at"), device))
+        self.pairs.resume(state.pop("pairs"), device)
         super().resume(state, device)
 
     def start(self, X: Tensor) -> None:
         """Evaluate f at X, or at the orthonormal matrix nearest to it, and begin; or begin again with another f."""
-        X = X if self.method == "penalty" else land(X, self.geometry.gram(X))[0]
-        value, G = self.problem.value_and_gradient(X)
+        if self.method != "penalty":
+            S = self.geometry.gram(X)
+            X = land(X, S, float(frobenius(subtract_identity_(S.clone()))))
+        value, G = self._evaluate(X)
         self.unit = power_of_two(self.geometry.norm(G), G.dtype)
         self.at = self._evaluation(X, value, G)
         self.step_size = 0.0
-        self.reference, self._weight, self._odd = self.at.value, 1.0, False
-        # μ of the merit function must outweigh the curvature of the constraint, ‖sym(X^H G)‖.
-        self.mu = float(torch.linalg.vector_norm(self.geometry.cross(X, self.at.G))) / X.shape[-1] ** 0.5
+        self._forget()
+        self.reference, self._weight = self.at.value, 1.0
 
-    def _evaluate(self, X: Tensor) -> Evaluation:
-        return self._evaluation(X, *self.problem.value_and_gradient(X))
+    def _forget(self) -> None:
+        """Go on along the gradient, by a short step."""
+        self.pairs.forget(FIRST_LENGTH / self.at.norm if self.at.norm else 1.0)
 
-    def _evaluation(self, X: Tensor, value: Tensor, G: Tensor) -> Evaluation:
-        f, G = float(value), G / self.unit
+    def _evaluate(self, X: Tensor) -> tuple[float, Tensor]:
         self.evaluations += 1
-        if self.method == "penalty":
-            assert self.penalty_weight is not None
-            weight = self.penalty_weight / self.unit
-            T = penalised_gradient(X, G, penalty_weight=weight)
-            norm = float(frobenius(T))
-            return Evaluation(X, f, f / self.unit + weight * float(penalty(X)), G, T, norm * norm)
-        T = self.geometry.tangent(X, G, self.metric)
-        return Evaluation(X, f, f / self.unit, G, T, self.geometry.inner(G, T))
+        version = None if X.is_inference() else X._version
+        value, G = self.problem.value_and_gradient(X)
+        if version is not None and X._version != version:
+            raise ValueError(
+                f"{type(self.problem).__name__}.value_and_gradient changed X in place; work on X.clone() there"
+            )
+        return float(value), G
 
-    def _move(self, step_size: float) -> tuple[Tensor, float]:
-        """The next iterate, and the penalty N(Y) of the point before its normal step."""
-        X, T = self.at.X, self.at.T
-        if self.method == "riemannian":
-            return retracted(X, T * -step_size, self.retraction), 0.0
-        Y = torch.sub(X, T, alpha=step_size)
-        if self.method == "penalty":
-            return Y, 0.0
-        X, far = land(Y, self.geometry.gram(Y))
-        return X, far**2 / 4
+    def _value(self, X: Tensor, f: float) -> float:
+        """What is to fall: f in its unit, plus λ N for method="penalty"."""
+        if self.penalty_weight is None:
+            return f / self.unit
+        return f / self.unit + self.penalty_weight / self.unit * float(penalty(X))
 
-    def _longest(self, norm: float) -> float:
-        """The longest step that Newton-Schulz brings back into the safe region: η² ‖T‖² = ½ reach."""
-        return float("inf") if self.method == "penalty" else math.sqrt(self.reach / 2) / max(norm, 1e-300)
+    def _evaluation(self, X: Tensor, f: float, G: Tensor) -> Evaluation:
+        G = G / self.unit
+        Delta, whole = subtract_identity_(self.geometry.gram(X)), self.geometry.norm(G)
+        if self.penalty_weight is not None:
+            T = G.addmm(X, Delta, alpha=self.penalty_weight / self.unit)
+            norm = measured = self.geometry.norm(T)
+        else:
+            C = self.geometry.cross(X, G)
+            T = G.addmm(X, sym(C), alpha=-1)
+            norm = measured = self.geometry.norm(T)
+            if self.metric == "canonical" and self.n_rows > X.shape[1]:
+                # Of the part that is orthogonal to X the canonical gradient has one half.
+                measured = math.hypot(norm, math.sqrt(3) * float(frobenius(skew(C)))) / 2
+        return Evaluation(X, Delta, float(frobenius(Delta)), T, f, self._value(X, f), norm, measured, whole)
 
     def step(self) -> bool:
         """Move to a point that passes the test; False where none does, because rounding hides any decrease."""
-        at, norm = self.at, self.geometry.norm(self.at.T)
-        longest = self._longest(norm)
-        step_size = min(self.step_size or 0.1 / max(norm, 1e-300), longest)
-        for _ in range(MOST_TRIALS):
-            X, excess = self._move(step_size)
-            trial = self._evaluate(X)
-            merit = trial.value + self.mu * excess
-            noise = self.resolution * abs(self.reference)
-            if merit <= self.reference - SUFFICIENT_DECREASE * step_size * at.slope + noise:
-                self._accept(trial, step_size)
+        while True:
+            D, slope = self.pairs.times(self.at.T, self.at.norm)
+            if 0 < slope < math.inf and self._descend(D.neg_(), slope):
                 return True
-            if self.method != "penalty" and (steep := self.geometry.norm(trial.G)) < math.inf:
+            if not len(self.pairs):
+                return False
+            self._forget()
+
+    def _descend(self, D: Tensor, slope: float) -> bool:
+        """Try steps along D, where f falls at the rate `slope`, from one downwards; move to the first that passes."""
+        at, step_size = self.at, 1.0
+        if self.method == "penalty":
+            square, stretch = D, self.geometry.norm(D) ** 2
+        else:
+            D.addmm_(at.X, sym(self.geometry.cross(at.X, D)), alpha=-1)
+            square = self.geometry.gram(D)
+            stretch = float(upper_eigenvalue(square, LONGEST, square=True))
+            if stretch > LONGEST:
+                step_size = math.sqrt(LONGEST / stretch)
+        noise = self.resolution * abs(self.reference)
+        for _ in range(MOST_TRIALS):
+            X = self._moved(D, square, step_size, stretch)
+            f, G = self._evaluate(X)
+            value = self._value(X, f)
+            if -math.inf < value <= self.reference - SUFFICIENT_DECREASE * step_size * slope + noise:
+                trial = self._evaluation(X, f, G)
+                if trial.norm < math.inf:
+                    self._accept(trial)
+                    return True
+            elif self.method != "penalty" and (steep := self.geometry.norm(G) / self.unit) < math.inf:
                 self.steepest = max(self.steepest, steep)
             # The minimiser of the parabola through f, its slope and the trial, within bounds.
-            bend = merit - at.value + step_size * at.slope
-            shorter = step_size**2 * at.slope / (2 * bend) if bend > 0 else 0.0
+            bend = value - at.value + step_size * slope
+            shorter = step_size**2 * slope / (2 * bend) if bend > 0 else 0.0
             step_size = min(max(shorter, 0.1 * step_size), 0.5 * step_size)
+            if step_size * math.sqrt(stretch) < self.resolution:  # X would hardly change
+                break
         return False
 
-    def _accept(self, trial: Evaluation, step_size: float) -> None:
+    def _moved(self, D: Tensor, square: Tensor, step_size: float, stretch: float) -> Tensor:
+        """The point that a step along D leads to, given DᴴD and a bound of its eigenvalues, which "penalty" ignores."""
+        if self.method == "riemannian":
+            return retracted(self.at.X, D * step_size, self.retraction)
+        Y = torch.add(self.at.X, D, alpha=step_size)
+        if self.method == "penalty":
+            return Y
+        # Up to rounding the eigenvalues of YᴴY are between 1 and 1 + e. Divided by 1 + e/2 they are closest to 1.
+        e = step_size**2 * stretch
+        S = torch.add(self.at.Delta, square, alpha=step_size**2)
+        S.diagonal().add_(1)
+        return land(Y.div_(math.sqrt(1 + e / 2)), S.div_(1 + e / 2), max(e / (2 + e), self.at.distance))
+
+    def _accept(self, trial: Evaluation) -> None:
         at = self.at
-        s, y = trial.X - at.X, trial.T - at.T
-        along, norm = abs(self.geometry.inner(s, y)), self.geometry.norm(s if self._odd else y)
-        numbers = (norm * norm, along) if self._odd else (along, norm * norm)
-        self._odd = not self._odd
-        self.step_size = numbers[0] / numbers[1] if min(numbers) > 0 else step_size
+        length = self.pairs.add(trial.X - at.X, trial.T - at.T)
+        self.step_size = length / at.norm
         weight = MEMORY * self._weight + 1
         self.reference = (MEMORY * self._weight * self.reference + trial.value) / weight
         self._weight, self.at = weight, trial
@@ -181,11 +230,10 @@ def power_of_two(norm: float, dtype: torch.dtype) -> float:
     return math.ldexp(1.0, math.frexp(min(max(norm, 64 * limits.tiny), limits.max / 64))[1] - 1)
 
 
-def land(Y: Tensor, S: Tensor) -> tuple[Tensor, float]:
-    """The orthonormal matrix nearest to Y up to rounding, by Newton-Schulz steps, and ‖S - I‖ for S = Y^H Y.
+def land(Y: Tensor, S: Tensor, far: float) -> Tensor:
+    """Y S^{-½}, for S = Y^H Y the orthonormal matrix nearest to Y, by Newton-Schulz steps: one product of cost O(n p²).
 
-    One product of cost O(n p²). The distance must be below 1; from 1 or above Y stays as it is.
+    `far` bounds ‖S - I‖_2 and is below 1. Where it is rounding, Y stays as it is.
     """
-    far = float(frobenius(subtract_identity_(S.clone())))
     iterations = newton_schulz_iterations(far, torch.finfo(S.dtype).eps * S.shape[-1])
-    return (Y @ inverse_square_root(S, iterations=iterations) if iterations else Y), far
+    return Y @ inverse_square_root(S, iterations=iterations) if iterations else Y

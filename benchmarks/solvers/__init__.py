@@ -1,0 +1,1 @@
+"""`gs.minimize` against the Riemannian solvers of pymanopt."""

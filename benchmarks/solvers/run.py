@@ -1,0 +1,79 @@
+"""`gs.minimize` against pymanopt's ConjugateGradient and TrustRegions: `python -m benchmarks.solvers.run`.
+
+Thirteen problems, five starts each, until the gradient norm has fallen by a factor of 1e6 (float32: 1e4). Solvers take
+turns. A run that is in the file is not repeated. Prints a table and writes benchmarks/results/solvers.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.environment import Environment
+from benchmarks.solvers.peers import SOLVERS, solve
+from benchmarks.solvers.problems import CASES
+from benchmarks.solvers.table import table
+from glideslope.files import write_whole
+
+RESULTS = Path(__file__).parents[1] / "results" / "solvers.json"
+STARTS = 5
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The recorded runs by name."""
+    return dict(json.loads(path.read_text(encoding="utf-8"))["runs"]) if path.exists() else {}
+
+
+def write(path: Path, about: dict[str, Any], runs: dict[str, Any]) -> None:
+    """One run per line."""
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(run)}" for name, run in runs.items())
+    write_whole(path, [f'{{\n "about": {json.dumps(about)},\n "runs": {{\n{lines}\n }}\n}}\n'.encode()])
+
+
+def main() -> None:
+    """Run what is not recorded."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", help="names of problems")
+    parser.add_argument("--starts", type=int, default=STARTS)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true", help="print the table of what is recorded, and run nothing")
+    arguments = parser.parse_args()
+    runs = read(arguments.output)
+    if not arguments.table:
+        about = Environment.now("", "cpu", torch.float64).as_json() | {
+            "command": "python -m benchmarks.solvers.run",
+            "dtype": "as the problem says",
+            "peers": {"pymanopt": metadata.version("pymanopt")},
+        }
+        for case in CASES:
+            if arguments.only and case.name not in arguments.only:
+                continue
+            names = [
+                (f"{case.name} | {solver} | {seed}", solver, seed)
+                for seed in range(arguments.starts)
+                for solver in SOLVERS
+            ]
+            left = [each for each in names if each[0] not in runs]
+            function = case.make() if left else None
+            if left:
+                solve(case, function, "minimize", arguments.starts)  # a start of its own, to warm up
+            for name, solver, seed in left:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    runs[name] = solve(case, function, solver, seed)
+                write(arguments.output, about, runs)
+                found = runs[name]
+                print(
+                    f"{name}: {found['seconds']:.3f} s, value {found['value']:.8g}, {found['gradient']:.1e}", flush=True
+                )
+    print(table(runs))
+
+
+if __name__ == "__main__":
+    main()

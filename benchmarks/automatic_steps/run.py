@@ -124,7 +124,9 @@ def cells(both: Sequence[Mapping[str, Any]]) -> list[str]:
     """Level, passes of either, and the ratios of seconds, from searched and automatic runs in turn."""
     searched, automatic = both[::2], both[1::2]
     levels = [level_of(run) for run in searched]
-    ends = [(reached(one, level), reached(two, level)) for one, two, level in zip(searched, automatic, levels, strict=True)]
+    ends = [
+        (reached(one, level), reached(two, level)) for one, two, level in zip(searched, automatic, levels, strict=True)
+    ]
     spent: dict[str, list[tuple[float, float]]] = {"passes": [], "seconds": []}
     for key, pairs in spent.items():
         for one, two, (first, second) in zip(searched, automatic, ends, strict=True):

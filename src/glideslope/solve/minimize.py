@@ -179,7 +179,7 @@ def minimize(
         solution = run.search(search)
     elif step_size == "auto":
         mover = make_method(method, X, rule, problem.geometry, retraction, penalty_weight)
-        automatic = Automatic(mover, X, problem.geometry, gradient, metric, penalty_weight)
+        automatic = Automatic(mover, X, problem.geometry, gradient, source.n_slots, metric, penalty_weight)
         solution = run.iterate(automatic, automatic.step_size_at)
     else:
         step_size_at = step_size_of(

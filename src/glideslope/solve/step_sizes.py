@@ -105,10 +105,12 @@ def theory_step(problem: Problem, method: str, gradient: str, n_slots: int, rule
     return theory.saga_step(max(n_slots, 5)) if gradient == "saga" else theory.gradient_descent_step
 
 
-# θ and γ of each gradient source, see `Automatic`; benchmarks/automatic_steps compares with searched step sizes.
-AIMS = {"minibatch": (0.0, 0.3), "saga": (0.1, 0.1), "svrg": (0.1, 0.1)}
+# θ, γ and τ of each gradient source, see `Automatic`; benchmarks/automatic_steps compares with searched step sizes.
+AIMS = {"minibatch": (0.0, 0.3, 30.0), "saga": (0.1, 0.1, math.inf), "svrg": (0.1, 0.1, math.inf)}
 # ‖X⁺ - X‖ of the first step is this times √p. It soon grows.
 FIRST_MOVE = 0.01
+# Passes in which the estimates must become smaller by a factor of 0.7, or θ grows by 1.5, up to a half.
+PASSES_TO_PROGRESS, LESS, MORE, LARGEST_AIM = 10, 0.7, 1.5, 0.5
 
 
 class Automatic(Method):
@@ -116,8 +118,10 @@ class Automatic(Method):
 
     After every step, η ← η exp(γ (cos(D, D⁻) - θ)) with D = X⁺ - X and D⁻ the move before. For an estimate ĝ without
     bias, E<ĝ⁺, ĝ> = ‖∇f‖² - η E<ĝ, H ĝ>, H the curvature: it vanishes at the step that lowers f most, which is
-    about 1/‖H‖ while the signal prevails and falls as the noise does. That is right for minibatches, whose noise does
-    not depend on η. The noise of SAGA and SVRG is that of their own former steps, and θ > 0 keeps it below the signal.
+    about 1/‖H‖ while the signal prevails, and falls with its share. The noise of SAGA and SVRG comes from their own
+    former steps, and θ > 0 keeps it below the signal; where the estimates do not become smaller, θ grows. The noise of
+    minibatches stays, so η has to vanish: it is divided by 1 + t/τ, t the moves with cos < 0 so far (Kesten's rule),
+    and γ by the root of that.
     A step that the safeguard shortens counts as cos = -1. No gradients besides those of the steps; two matrices of
     memory; f times a constant gives the same iterates.
 
@@ -126,20 +130,30 @@ class Automatic(Method):
         X: First iterate.
         geometry: Where its rows are.
         gradient: The gradient source.
+        n_slots: Steps of one pass.
         metric: "canonical" or "euclidean".
         penalty_weight: λ of method="penalty".
     """
 
-    kept = ("step_size", "_last", "_last_square", "_seen_shortened")
+    kept = ("step_size", "aim", "_last", "_last_square", "_turns", "_seen_shortened", "_sizes", "_n_sizes", "_smallest")
 
     def __init__(
-        self, mover: Method, X: Tensor, geometry: Whole, gradient: str, metric: str, penalty_weight: float | None
+        self,
+        mover: Method,
+        X: Tensor,
+        geometry: Whole,
+        gradient: str,
+        n_slots: int,
+        metric: str,
+        penalty_weight: float | None,
     ) -> None:
         self.mover, self.geometry, self.metric, self.penalty_weight = mover, geometry, metric, penalty_weight
-        self.aim, self.gain = AIMS[gradient]
+        self.aim, self.gain, self.patience = AIMS[gradient]
+        self.steps_to_progress = PASSES_TO_PROGRESS * n_slots
         self.step_size = 0.0
         self._before, self._last = torch.empty_like(X), torch.zeros_like(X)
-        self._last_square, self._seen_shortened = 0.0, 0
+        self._last_square, self._turns, self._seen_shortened = 0.0, 0, 0
+        self._sizes, self._n_sizes, self._smallest = 0.0, 0, math.inf
 
     @property
     def shortened(self) -> int:
@@ -168,14 +182,28 @@ class Automatic(Method):
         X = self.mover.step(X, G, self.step_size)
         move = torch.sub(X, self._before, out=self._before)
         square, along = self.geometry.inner(move, move), self.geometry.inner(move, self._last)
-        size = math.sqrt(square * self._last_square)
-        cosine = along / size if size > 0 else self.aim
+        if square == 0:  # a gradient of zero, or one that was not finite and skipped
+            return X
+        cosine = along / math.sqrt(square * self._last_square) if self._last_square > 0 else self.aim
         if self.shortened > self._seen_shortened or not math.isfinite(cosine):
             cosine = -1.0
-        self.step_size *= math.exp(self.gain * (min(cosine, 1.0) - self.aim))
+        self._judge(math.sqrt(square) / self.step_size)
+        late = 1 + self._turns / self.patience
+        self._turns += cosine < 0
+        growth = math.exp(self.gain / math.sqrt(late) * (min(cosine, 1.0) - self.aim))
+        self.step_size *= growth * late / (1 + self._turns / self.patience)
         self._before, self._last, self._last_square = self._last, move, square
         self._seen_shortened = self.shortened
         return X
+
+    def _judge(self, size: float) -> None:
+        """Aim higher where the mean size of the estimates has not fallen for a number of passes."""
+        self._sizes, self._n_sizes = self._sizes + size, self._n_sizes + 1
+        if self._n_sizes == self.steps_to_progress:
+            mean = self._sizes / self._n_sizes
+            if mean > LESS * self._smallest:
+                self.aim = min(MORE * self.aim, LARGEST_AIM)
+            self._sizes, self._n_sizes, self._smallest = 0.0, 0, min(self._smallest, mean)
 
     def _first(self, X: Tensor, G: Tensor | Factored) -> float:
         """The size of a first, short step; 0 without a gradient that says anything."""

@@ -20,6 +20,8 @@ PROBLEMS = {
 
 WAYS = {
     "auto": {"max_epochs": 30},
+    "auto saga": {"gradient": "saga", "batch_size": 10, "max_epochs": 4},
+    "auto minibatch": {"gradient": "minibatch", "batch_size": 7, "max_epochs": 4},
     "full": {"step_size": 0.05, "max_epochs": 20},
     "minibatch": {"step_size": 0.05, "gradient": "minibatch", "batch_size": 7, "max_epochs": 4, "sampling": "shuffle"},
     "saga": {"step_size": 0.05, "gradient": "saga", "batch_size": 10, "max_epochs": 4},

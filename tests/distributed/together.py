@@ -6,7 +6,7 @@ from distributed.minimizing import minimized
 from distributed.steps import small_checks
 from distributed.trajectories import everything
 
-QUICK = {"optimizers": ["momentum"], "minimize": ["saga"], "components": ["passes"]}
+QUICK = {"optimizers": ["momentum"], "minimize": ["saga", "auto saga"], "components": ["passes"]}
 
 
 def quick_jobs(folder):

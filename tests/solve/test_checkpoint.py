@@ -36,6 +36,9 @@ WAYS = {
     "svrg shuffle": (pca, {"step_size": 0.1, "gradient": "svrg", "batch_size": 9, "sampling": "shuffle"}),
     "adaptive": (lambda: ica(score="adaptive"), {"step_size": 0.1, "gradient": "saga", "batch_size": 9}),
     "penalty": (pca, {"step_size": 0.05, "method": "penalty", "penalty_weight": 9.0}),
+    "auto minibatch": (lambda: pca(N=60, n=40, p=8), {"gradient": "minibatch", "batch_size": 3}),
+    "auto saga": (pca, {"gradient": "saga", "batch_size": 9}),
+    "auto svrg riemannian": (pca, {"gradient": "svrg", "batch_size": 9, "method": "riemannian"}),
 }
 
 

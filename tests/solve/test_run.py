@@ -17,8 +17,9 @@ WAYS = [
     {},
     {"step_size": 0.1},
     *({"step_size": 0.1, "gradient": g, "batch_size": 20} for g in ("minibatch", "saga", "svrg")),
+    {"gradient": "saga", "batch_size": 20},
 ]
-ids = ["auto", "full", "minibatch", "saga", "svrg"]
+ids = ["auto", "full", "minibatch", "saga", "svrg", "auto saga"]
 
 
 @pytest.fixture(autouse=True)

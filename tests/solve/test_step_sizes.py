@@ -76,8 +76,7 @@ def test_the_step_of_the_theory_lowers_the_value_in_every_step():
         ({"step_size": lambda k: -0.1}, r"step_size\(k\) must be finite and >= 0; got -0.1 for k = 0"),
         ({"step_size": lambda k: 0.1 if k < 2 else float("nan")}, r"got nan for k = 2"),
         ({"step_size": "auto", "schedule": "1/sqrt"}, r"step_size='auto' has no schedule"),
-        ({"step_size": "auto", "gradient": "saga"}, r"step_size='auto' needs gradient='full'; got 'saga'. Give a num"),
-        ({"gradient": "minibatch"}, r"step_size='auto' needs gradient='full'; got 'minibatch'. Give a number"),
+        ({"gradient": "saga", "schedule": "1/sqrt"}, r"step_size='auto' has no schedule"),
         (
             {"step_size": "theory", "gradient": "svrg"},
             r"'theory' knows landing .* got .*gradient='svrg'. Give a number",

@@ -24,7 +24,7 @@ from glideslope.solve.run import Run
 from glideslope.solve.search import Search
 from glideslope.solve.solution import Record, Solution
 from glideslope.solve.sources import SAMPLING, SOURCES, make_source
-from glideslope.solve.step_sizes import StepSize, step_size_of
+from glideslope.solve.step_sizes import Automatic, StepSize, step_size_of
 from glideslope.stiefel.points import random_stiefel
 
 
@@ -65,9 +65,9 @@ def minimize(
         method: "landing", "riemannian" (a retraction in every step) or "penalty" (f + λ N, section 3.4).
         gradient: "full", "minibatch", "saga" or "svrg".
         step_size: A number; a function of the step k = 0, 1, ...; "theory", the bound of the proposition where the
-            problem knows its constants, for the paper's field (**gs.PAPER_OPTIONS); or "auto", for the full gradient
-            only: quasi-Newton steps (L-BFGS, which remembers 20 n p numbers) accepted by a non-monotone test, each
-            ending on the manifold.
+            problem knows its constants, for the paper's field (**gs.PAPER_OPTIONS); or "auto". For the full gradient:
+            quasi-Newton steps (L-BFGS, which remembers 20 n p numbers) accepted by a non-monotone test, each ending on
+            the manifold. For the other gradients: steps whose size follows from the angle between successive moves.
         schedule: With a number or "theory": "constant", "1/sqrt" (η_0 / sqrt(1+k)) or "1/sqrt(K)" (η_0 / sqrt(1+K)
             for all of the K steps to come). Default: "constant"; for "theory" with minibatches "1/sqrt".
         batch_size: Terms per step; for "saga" and "svrg" the size of the slots. Default: min(N, 128).
@@ -166,7 +166,7 @@ def minimize(
         description["X0"] = start_in_words(X, X0 is not None)
     saved = checkpoint_of(checkpoint, checkpoint_every, description, ranks)
     run = Run(X, source, watch, steps_per_pass, max_passes=max_epochs, max_seconds=max_seconds, checkpoint=saved)
-    if step_size == "auto":
+    if step_size == "auto" and gradient == "full":
         search = Search(
             problem,
             X,
@@ -176,6 +176,10 @@ def minimize(
             penalty_weight=penalty_weight,
         )
         solution = run.search(search)
+    elif step_size == "auto":
+        mover = make_method(method, X, rule, problem.geometry, retraction, penalty_weight)
+        automatic = Automatic(mover, X, problem.geometry, gradient, source.n_slots, metric, penalty_weight)
+        solution = run.iterate(automatic, automatic.step_size_at)
     else:
         step_size_at = step_size_of(
             step_size,
@@ -206,11 +210,6 @@ def check_effect(
     penalty_weight: float | None,
 ) -> None:
     """Raise a ValueError for an option that this run would ignore, or one that it lacks."""
-    if step_size == "auto" and gradient != "full":
-        raise ValueError(
-            f"step_size='auto' needs gradient='full'; got {gradient!r}. "
-            "Give a number, or 'theory' where the constants are known"
-        )
     if step_size == "auto" and schedule is not None:
         raise ValueError("step_size='auto' has no schedule")
     if method == "penalty":
@@ -221,9 +220,9 @@ def check_effect(
         raise ValueError(f"penalty_weight={penalty_weight!r} needs method='penalty'; got method={method!r}")
     if method != "riemannian" and retraction != "qr":
         raise ValueError(f"retraction={retraction!r} needs method='riemannian'; got method={method!r}")
-    if method == "landing" and step_size != "auto":
+    if method == "landing" and (step_size != "auto" or gradient != "full"):
         return
-    needed = "a number, a function or 'theory' as step_size; 'auto' lands by itself"
+    needed = "a number, a function or 'theory' as step_size; with the full gradient 'auto' lands by itself"
     if method != "landing":
         needed = f"method='landing'; got method={method!r}"
     default = StepRule()

@@ -50,6 +50,11 @@ def check_gradient(
         X0: Where to check. Default: a random orthonormal matrix.
         seed: Of the random point and direction.
         batch_size: Terms per batch in the comparison with batches.
+
+    Example:
+        >>> problem = gs.problems.LinearProblem(torch.randn(8, 3, dtype=torch.float64))
+        >>> gs.check_gradient(problem).passed
+        True
     """
     problem = as_problem(problem)
     X = first_iterate(problem, X0, seed)

@@ -97,6 +97,11 @@ class Function(Differentiated):
 
     Args:
         function: Maps an n x p tensor to a real number, a tensor of shape ().
+
+    Example:
+        >>> problem = gs.problems.Function(lambda X: X.sum())
+        >>> round(gs.minimize(problem, gs.random_stiefel(4, 1)).value, 3)
+        -2.0
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
@@ -124,6 +129,11 @@ class FiniteSum(Differentiated):
         shape: (n, p), so that a random start can be made; otherwise X0 must be given.
         dtype: Type of that start. Default: torch's.
         chunk: How many terms a pass over all of them evaluates at once.
+
+    Example:
+        >>> data = torch.randn(100, 5)
+        >>> problem = gs.problems.FiniteSum(lambda X, i: (data[i] @ X).square().mean(), 100, shape=(5, 2))
+        >>> solution = gs.minimize(problem, gradient="saga", max_epochs=5)
     """
 
     def __init__(

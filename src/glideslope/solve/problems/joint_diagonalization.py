@@ -22,6 +22,11 @@ class JointDiagonalization(Problem):
     Args:
         matrices: Hermitian C_k, shape (K, n, n), torch tensor or NumPy array.
         n_columns: p. Default: n.
+
+    Example:
+        >>> problem = gs.problems.JointDiagonalization(torch.diag_embed(torch.rand(5, 4)))
+        >>> gs.minimize(problem).value < 1e-6
+        True
     """
 
     def __init__(self, matrices: Any, n_columns: int | None = None) -> None:

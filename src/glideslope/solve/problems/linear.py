@@ -19,6 +19,10 @@ class LinearProblem(Problem):
 
     Args:
         M: Matrix of shape (n, p) with n >= p; torch tensor or NumPy array.
+
+    Example:
+        >>> gs.minimize(gs.problems.LinearProblem(torch.randn(8, 3))).converged
+        True
     """
 
     def __init__(self, M: Any) -> None:

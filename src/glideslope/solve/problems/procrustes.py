@@ -19,6 +19,11 @@ class Procrustes(RowSum):
     Args:
         A: Rows to map, shape (N, n).
         B: Rows to reach, shape (N, p).
+
+    Example:
+        >>> problem = gs.problems.Procrustes(torch.randn(9, 5), torch.randn(9, 5))
+        >>> gs.minimize(problem).X.shape
+        torch.Size([5, 5])
     """
 
     def __init__(self, A: Any, B: Any) -> None:

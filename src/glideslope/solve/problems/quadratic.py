@@ -25,6 +25,11 @@ class Quadratic(Problem):
             X to A X, for anything else. Nothing of size n x n is formed.
         B: Hermitian, shape (p, p), or the diagonal of such a matrix, shape (p,). Default: the identity.
         C: Shape (n, p). Default: zero.
+
+    Example:
+        >>> problem = gs.problems.Quadratic(torch.diag(torch.arange(1.0, 9.0)))
+        >>> round(gs.minimize(problem, gs.random_stiefel(8, 2)).value, 3)  # 1 + 2
+        3.0
     """
 
     def __init__(self, A: Any, B: Any = None, C: Any = None) -> None:

@@ -72,6 +72,7 @@ def draw_panels(records: Any, panels: tuple[Panel, ...], columns: int = 2) -> An
 def draw_beside_the_paper(records: Any, published: dict[str, End]) -> Any:
     """Test accuracy against time: to the left where the published runs ended, to the right the records."""
     from matplotlib import pyplot
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4.2), sharey=True)
     own = in_order(set(runs(records)["method"]))
@@ -83,6 +84,10 @@ def draw_beside_the_paper(records: Any, published: dict[str, End]) -> Any:
     left.set_title("published: ends of the runs, width 64, 150 epochs")
     draw_panel(right, records, own, Panel("seconds", "accuracy", "seconds", "", x_log=True, y_log=False))
     right.set_title(f"here: width {records['width'].iloc[0]}, {runs(records)['epoch'].max():g} epochs")
+    for axis in (left.xaxis, right.xaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_formatter(NullFormatter())
     add_legend(figure, in_order({*own, *published}))
     return figure
 

@@ -1,11 +1,18 @@
 """A long study in pieces: every finished run is a record, and --continue runs what is missing, on any machine."""
 
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 from rich.console import Console
 
 from experiments import records
@@ -14,6 +21,7 @@ from experiments.scales import SCALES
 from experiments.settings import Cnn
 from experiments.sweep import groups, in_the_time_of_others
 
+ROOT = Path(__file__).parents[2]
 NAME = "cnn-digits-resnet18-width8"
 SETTING = Cnn(
     limit=64,
@@ -96,6 +104,35 @@ def test_other_settings_or_no_continue_take_nothing_from_the_records(whole, tmp_
     assert records.last(found_in(tmp_path)).query("method == 'landing-defaults'")["epoch"].tolist() == [3]
     assert records.last(found_in(tmp_path)).query("method == 'riemannian-qr'")["epoch"].tolist() == [2, 2]
     assert len(run_cnn(tmp_path, go_on=False, methods=("riemannian-qr",), seeds=1)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="needs signals of POSIX")
+def test_a_process_killed_inside_a_run_goes_on_inside_it_to_the_same_records(tmp_path):
+    """Killed without warning between two epochs of a run, in the command as a user gives it."""
+    options = (
+        "--methods landing-defaults --seeds 1 --epochs 12 --milestones 4,8 --grid 0.1 --max-seconds 1000 --threads 1"
+    )
+    command = [sys.executable, "-m", "experiments", "cnn", "--scale", "smoke", *options.split(), "--output"]
+    quiet = {"cwd": ROOT, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, timeout=240, **quiet)
+    process = subprocess.Popen([*command, str(tmp_path / "cut")], **quiet)
+    try:
+        while not epochs_kept(tmp_path / "cut") >= 3:
+            assert process.poll() is None
+            time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert 3 <= epochs_kept(tmp_path / "cut") < 12
+    subprocess.run([*command, str(tmp_path / "cut")], check=True, timeout=240, **quiet)
+    assert_same_runs(found_in(tmp_path / "cut"), found_in(tmp_path / "whole"))
+
+
+def epochs_kept(output):
+    """Of the run whose checkpoint has the most records and is not finished."""
+    kept = [torch.load(path, weights_only=True) for path in output.glob("cache/*/checkpoints/*.pt")]
+    return max((len(one["records"]) - 1 for one in kept if not one["finished"]), default=0)
 
 
 @together

@@ -74,4 +74,7 @@ def table(runs: Runs) -> str:
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     mean = math.exp(statistics.fmean(math.log(speedup(runs, case)) for case in cases))
     ends = sum(higher(runs, case) for case in cases), sum(len(records(runs, case, SOLVERS[0])) for case in cases)
-    return f"{text}\n\nGeometric mean: {mean:.1f}. `minimize` ended at a higher value than a peer from {ends[0]} of {ends[1]} starts."
+    return (
+        f"{text}\n\nGeometric mean: {mean:.1f}. "
+        f"`minimize` ended at a higher value than a peer from {ends[0]} of {ends[1]} starts."
+    )

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 import time
 
 import numpy as np
@@ -242,8 +243,60 @@ def test_the_history_has_a_column_for_every_field_and_can_be_copied():
         _ = solution.history.loss
     for twin in (copy.deepcopy(solution.history), pickle.loads(pickle.dumps(solution.history))):
         assert twin.records == solution.history.records
-    assert str(solution).startswith("max_epochs after 4 steps, 5 passes")
-    assert "history" not in repr(solution)
+
+
+def test_a_solution_prints_in_five_lines_and_has_a_short_repr():
+    solution = gs.minimize(pca(), step_size=0.1, max_epochs=5, tolerance=0)
+    value, norm, far, stopped, advice = str(solution).splitlines()
+    assert value.split() == ["value", f"{solution.value:.10g}"]
+    assert norm.split() == ["gradient", "norm", f"{solution.gradient_norm:.2e}"]
+    assert far.split() == ["distance", f"{solution.distance:.2e}"]
+    assert stopped.startswith("stopped        max_epochs after 4 steps, 5 passes")
+    assert advice.endswith(solution.advice)
+    assert "larger max_epochs" in advice
+    assert repr(solution).startswith("Solution(max_epochs: value=")
+    assert repr(solution).endswith("n_steps=4, X of shape (8, 3))")
+
+
+@pytest.mark.parametrize("against", ["seconds", "passes"])
+def test_a_solution_draws_value_gradient_norm_and_distance(against):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    solution = gs.minimize(pca())
+    figure = solution.plot(against)
+    value, norm, far = figure.axes
+    assert [axis.get_xlabel() for axis in figure.axes] == [against] * 3
+    assert norm.get_yscale() == "log"
+    history = solution.history
+    for axis, numbers in ((value, history.value - history.value.min()), (norm, history.gradient_norm)):
+        (line,) = axis.get_lines()
+        assert np.array_equal(line.get_xdata(), getattr(history, against))
+        assert np.array_equal(line.get_ydata(), np.where(numbers > 0, numbers, np.nan), equal_nan=True)
+    assert far.get_title() == "distance"
+    with pytest.raises(ValueError, match="against must be one of 'seconds', 'passes'; got 'steps'"):
+        solution.plot("steps")
+    matplotlib.pyplot.close(figure)
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "message"),
+    [
+        ("matplotlib", lambda solution: solution.plot(), r"needs matplotlib: pip install 'glideslope\[plot\]'"),
+        ("pandas", lambda solution: solution.history.to_pandas(), "needs pandas: pip install pandas"),
+    ],
+)
+def test_what_is_not_installed_is_named(module, call, message, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=message):
+        call(gs.minimize(pca(), max_epochs=3))
+
+
+def test_a_history_becomes_a_data_frame():
+    pytest.importorskip("pandas")
+    history = gs.minimize(pca()).history
+    frame = history.to_pandas()
+    assert list(frame.columns) == list(Record._fields)
+    assert frame.value.tolist() == history.value.tolist()
 
 
 def test_progress_goes_to_stderr(capsys):

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from glideslope.formulas.arguments import check_option
+
 
 class Record(NamedTuple):
     """The state of a run at one step; seconds without the time spent on evaluation."""
@@ -37,13 +39,21 @@ class History:
     def __getitem__(self, i: int) -> Record:
         return self.records[i]
 
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with a row per record."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError("history.to_pandas() needs pandas: pip install pandas") from error
+        return pandas.DataFrame(self.records, columns=Record._fields)
+
     def __getattr__(self, name: str) -> np.ndarray:
         if name in Record._fields:
             return np.array([getattr(record, name) for record in self.records])
         raise AttributeError(f"a history has {', '.join(Record._fields)}; not {name!r}")
 
 
-@dataclass
+@dataclass(repr=False)
 class Solution:
     """The result of `minimize`."""
 
@@ -70,11 +80,49 @@ class Solution:
     """Without the time spent on evaluation for the history."""
     n_shortened: int
     """Steps that the safeguard shortened."""
-    history: History = field(repr=False)
+    history: History
 
     def __str__(self) -> str:
         return (
-            f"{self.stop_reason} after {self.n_steps} steps, {self.n_passes:.4g} passes, {self.seconds:.3g} s\n"
-            f"  value {self.value:.8g}, gradient norm {self.gradient_norm:.2e}, distance {self.distance:.2e}\n"
-            f"  {self.advice}"
+            f"value          {self.value:.10g}\n"
+            f"gradient norm  {self.gradient_norm:.2e}\n"
+            f"distance       {self.distance:.2e}\n"
+            f"stopped        {self.stop_reason} after {self.n_steps} steps, {self.n_passes:.4g} passes, "
+            f"{self.seconds:.3g} s\n"
+            f"what to try    {self.advice}"
         )
+
+    def __repr__(self) -> str:
+        return (
+            f"Solution({self.stop_reason}: value={self.value:.8g}, gradient_norm={self.gradient_norm:.2e}, "
+            f"distance={self.distance:.2e}, n_steps={self.n_steps}, X of shape {tuple(self.X.shape)})"
+        )
+
+    def plot(self, against: str = "seconds") -> Any:
+        """Draw value, gradient norm and distance, one panel each; needs matplotlib, the extra [plot].
+
+        The value is drawn above the lowest one, on a logarithmic scale like the others.
+
+        Args:
+            against: "seconds" or "passes".
+
+        Returns:
+            The matplotlib figure.
+        """
+        check_option("against", against, ("seconds", "passes"))
+        try:
+            from matplotlib import pyplot
+        except ImportError as error:
+            raise ImportError("solution.plot() needs matplotlib: pip install 'glideslope[plot]'") from error
+        figure, axes = pyplot.subplots(1, 3, figsize=(10, 3), layout="constrained")
+        history, across = self.history, getattr(self.history, against)
+        panels = {
+            f"value above {self.history.value.min():.6g}": history.value - history.value.min(),
+            "gradient norm": history.gradient_norm,
+            "distance": history.distance,
+        }
+        for axis, (title, numbers) in zip(axes, panels.items(), strict=True):
+            axis.plot(across, np.where(numbers > 0, numbers, np.nan), marker="." if len(history) < 30 else None)
+            axis.set(title=title, xlabel=against, yscale="log" if (numbers > 0).any() else "linear")
+            axis.grid(alpha=0.3)
+        return figure

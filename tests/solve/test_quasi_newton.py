@@ -1,0 +1,208 @@
+"""The quasi-Newton memory against the literal BFGS update, what it saves, and functions that are hard on a search."""
+
+import numpy as np
+import pytest
+import torch
+from literal import exact_distance
+from solve.barzilai_borwein import evaluations_of_barzilai_borwein
+from solve.sums import draw, pca, stiefel
+
+import glideslope as gs
+from glideslope.solve.quasi_newton import PAIRS, Pairs, flat
+from glideslope.stiefel.geometry import Whole
+
+DTYPES = [torch.float64, torch.complex128, torch.float32, torch.complex64]
+
+
+def literal_inverse_hessian(pairs):
+    """(I - s yᵀ/sᵀy) H (I - y sᵀ/sᵀy) + s sᵀ/sᵀy for one pair after the other, from γ I."""
+    s, y = pairs[-1]
+    H = torch.eye(len(s), dtype=torch.float64) * (s @ y) / (y @ y)
+    for s, y in pairs:
+        V = torch.eye(len(s), dtype=torch.float64) - torch.outer(y, s) / (s @ y)
+        H = V.mT @ H @ V + torch.outer(s, s) / (s @ y)
+    return H
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("number", [1, 2, PAIRS - 1, PAIRS, PAIRS + 1, 2 * PAIRS + 3])
+def test_products_are_those_of_the_bfgs_update_of_the_last_pairs(number, dtype):
+    X = draw(6, 3, dtype=dtype)
+    memory, pairs = Pairs(X, Whole()), []
+    curvature = flat(draw(6, 3, seed=99, dtype=dtype)).abs() + 0.5
+    for i in range(number):
+        s = draw(6, 3, seed=i, dtype=dtype)
+        y = torch.view_as_complex((flat(s) * curvature).view(6, 3, 2)) if s.is_complex() else s * curvature.view(6, 3)
+        assert memory.add(s, y) == pytest.approx(float(s.norm()), rel=1e-5)
+        pairs = [*pairs, (flat(s).double(), flat(y).double())][-PAIRS:]
+    assert len(memory) == len(pairs)
+    T = draw(6, 3, seed=1000, dtype=dtype)
+    found, slope = memory.times(T, float(T.norm()))
+    expected = literal_inverse_hessian(pairs) @ flat(T).double()
+    rel = 1e-9 if dtype in (torch.float64, torch.complex128) else 2e-3
+    torch.testing.assert_close(flat(found).double(), expected, rtol=rel, atol=rel * float(expected.norm()))
+    assert slope == pytest.approx(float(flat(T).double() @ expected), rel=rel)
+
+
+def test_a_pair_along_which_f_bends_down_or_not_at_all_is_left_out():
+    X, s = draw(6, 3), draw(6, 3, seed=1)
+    memory = Pairs(X, Whole())
+    memory.forget(0.01)
+    assert memory.add(s, s) > 0
+    before = len(memory), memory.times(X, float(X.norm()))[0]
+    for y in (-s, s * 0, draw(6, 3, seed=2) - s * ((draw(6, 3, seed=2) * s).sum() / (s * s).sum())):
+        memory.add(s, y)
+        assert len(memory) == before[0]
+        assert memory.times(X, float(X.norm()))[1] > 0
+        assert np.isfinite(memory.scale)
+    memory.forget(0.5)
+    torch.testing.assert_close(memory.times(X, float(X.norm()))[0], X * 0.5)
+
+
+def spread_eigenvalues(n, decades):
+    U = stiefel(n, n, seed=3)
+    return (U * torch.logspace(0, decades, n, dtype=torch.float64)) @ U.mT
+
+
+def ill_conditioned():
+    A = spread_eigenvalues(60, 2)
+    M, N = draw(80, 40, seed=5) * torch.logspace(0, -2, 40, dtype=torch.float64), draw(80, 4, seed=6)
+    B = spread_eigenvalues(20, 1)
+    U = stiefel(20, 20, seed=7)
+    C = U.mT @ B @ U
+    weights = torch.arange(1.0, 5.0, dtype=torch.float64)
+    return {
+        "eigenvalues": (lambda X: (X * (A @ X)).sum() / 2, (60, 4)),
+        "Brockett": (lambda X: ((X * (A @ X)).sum(0) * weights).sum() / 2, (60, 4)),
+        "Procrustes": (lambda X: (M @ X - N).square().sum() / 2, (40, 4)),
+        "matching": (lambda X: (B @ X - X @ C).square().sum() / 2, (20, 20)),
+        "quartic": (lambda X: (A @ X).pow(4).sum().sqrt(), (60, 2)),
+    }
+
+
+@pytest.mark.parametrize("name", ill_conditioned())
+def test_fewer_evaluations_than_barzilai_borwein_on_ill_conditioned_problems(name):
+    function, shape = ill_conditioned()[name]
+    for seed in range(2):
+        X0 = stiefel(*shape, seed=seed)
+        point = X0.clone().requires_grad_()
+        (G,) = torch.autograd.grad(function(point), point)
+        tangent = G - X0 @ (X0.mT @ G + G.mT @ X0) / 2
+        solution = gs.minimize(function, X0, tolerance=1e-6 * float(tangent.norm() / G.norm()), max_epochs=20_000)
+        assert solution.converged
+        theirs = evaluations_of_barzilai_borwein(function, X0, reduction=1e-6)
+        assert solution.n_passes < theirs, f"{solution.n_passes:.0f} against {theirs}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_solution_in_all_four_types(dtype):
+    A = torch.diag(torch.linspace(1, 4, 12, dtype=torch.float64))
+    problem = gs.problems.Quadratic(A.to(dtype), torch.tensor([3.0, 2.0, 1.0], dtype=A.to(dtype).real.dtype))
+    single = dtype in (torch.float32, torch.complex64)
+    solution = gs.minimize(problem, seed=1, tolerance=1e-4 if single else 1e-9)
+    assert solution.converged
+    assert solution.X.dtype == dtype
+    distances = [abs(abs(float(solution.X[j, j].abs())) - 1) for j in range(3)]
+    assert max(distances) < (1e-3 if single else 1e-9)
+
+
+def test_memory_is_twenty_matrices_and_does_not_grow():
+    X = draw(50, 7)
+    memory = Pairs(X, Whole())
+    size = memory._vectors.numel()
+    assert size == 20 * X.numel()
+    for i in range(30):
+        memory.add(draw(50, 7, seed=i), draw(50, 7, seed=i))
+    assert memory._vectors.numel() == size
+
+
+def test_a_first_trial_that_passes_costs_one_evaluation():
+    solution = gs.minimize(pca(N=200, n=20, p=3), seed=2)
+    assert solution.converged
+    assert (np.diff(solution.history.passes) == 1).mean() > 0.9
+
+
+def jump(X):
+    return torch.where(X[0, 0] > 0.2, 1.0, -1.0) + (X * torch.arange(1.0, 9.0, dtype=X.dtype)[:, None]).square().sum()
+
+
+def undefined_around_the_minimum(X):
+    value = (X * torch.arange(1.0, 9.0, dtype=X.dtype)[:, None]).square().sum()
+    return torch.where(X[0].norm() > 0.9, value * float("nan"), value)
+
+
+def falls_to_minus_infinity(X):
+    return torch.log((X[0].norm() - 0.1).abs())
+
+
+def corner(X):
+    return X.abs().sum()
+
+
+def steep_root(X):
+    return (X[0] - 0.3).abs().sqrt().sum()
+
+
+def rough(X):
+    return (1e6 * X).round().sum() * 1e-6 + X.square().sum() * 0
+
+
+@pytest.mark.parametrize(
+    "function", [jump, undefined_around_the_minimum, falls_to_minus_infinity, corner, steep_root, rough]
+)
+@pytest.mark.parametrize("method", ["landing", "riemannian"])
+def test_hard_functions_end_with_a_reason_at_a_finite_point(function, method):
+    for seed in range(3):
+        X0 = stiefel(8, 2, seed=seed)
+        solution = gs.minimize(function, X0, method=method, max_epochs=300)
+        assert solution.stop_reason in ("converged", "stalled", "max_epochs")
+        assert torch.isfinite(solution.X).all()
+        assert np.isfinite(solution.value)
+        assert exact_distance(solution.X) < 1e-13
+        assert solution.value <= float(function(X0)) + 1e-12
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+@pytest.mark.parametrize("method", ["landing", "riemannian"])
+def test_a_function_of_any_size_has_the_same_solution(scale, method):
+    A = spread_eigenvalues(20, 1)
+    X0 = stiefel(20, 3)
+    plain, scaled = (
+        gs.minimize(lambda X, size=size: (X * (A @ X)).sum() * size, X0, method=method) for size in (1.0, scale)
+    )
+    assert plain.converged
+    assert scaled.converged
+    torch.testing.assert_close(scaled.X @ scaled.X.mT, plain.X @ plain.X.mT, atol=1e-5, rtol=0)
+    assert scaled.value / scale == pytest.approx(plain.value, rel=1e-9)
+
+
+class ChangesX(gs.problems.Problem):
+    def value_and_gradient(self, X):
+        X.mul_(0.5)
+        return X.sum(), torch.ones_like(X)
+
+
+def test_a_problem_that_changes_x_is_refused_and_a_function_that_does_changes_its_own_copy():
+    with pytest.raises(ValueError, match=r"ChangesX.value_and_gradient changed X in place; work on X.clone\(\) there"):
+        gs.minimize(ChangesX(), stiefel(6, 2))
+    with pytest.raises(RuntimeError, match="in-place"):
+        gs.minimize(lambda X: X.mul_(2).sum(), stiefel(6, 2))
+    X0 = stiefel(6, 2)
+
+    def writes(X):
+        value = (X * torch.arange(1.0, 7.0, dtype=X.dtype)[:, None]).square().sum()
+        X.data.zero_()
+        return value * 1.0
+
+    solution = gs.minimize(writes, X0, max_epochs=50)
+    assert torch.equal(X0, stiefel(6, 2))
+    assert exact_distance(solution.X) < 1e-13
+
+
+@pytest.mark.parametrize(
+    ("function", "got"),
+    [(lambda X: X.sum(0), r"torch.float64 of shape \(2,\)"), (lambda X: 1.0, "float"), (lambda X: None, "NoneType")],
+)
+def test_a_function_that_returns_no_scalar_is_an_error_that_says_what_it_got(function, got):
+    with pytest.raises(ValueError, match=rf"a real tensor of shape \(\); got {got}"):
+        gs.minimize(function, stiefel(6, 2))

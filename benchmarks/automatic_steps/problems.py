@@ -33,6 +33,7 @@ class PCA(gs.problems.PCA):
     iterate: Tensor
 
     def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """f(X) and its gradient."""
         self.iterate = X
         return super().value_and_gradient(X)
 
@@ -43,6 +44,7 @@ class ICA(gs.problems.ICA):
     iterate: Tensor
 
     def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """f(X) and its gradient."""
         self.iterate = X
         return super().value_and_gradient(X)
 

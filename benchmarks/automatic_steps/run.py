@@ -74,7 +74,7 @@ def level_of(run: Mapping[str, Any]) -> float:
 
 
 def best_of(work: Work, gradient: str, runs: Runs) -> str | None:
-    """The step size that got lowest with seed 0, the fastest of those at the floor; None if the search is incomplete."""
+    """The step size that got lowest with seed 0, or first as low as counts; None before the search is complete."""
     found = {name: runs.get(f"{work.name} | {gradient} | {name} | 0") for name in options_of(work, gradient)}
     if not all(found.values()):
         return None
@@ -95,7 +95,8 @@ def planned(works: Sequence[Work], gradients: Sequence[str], seeds: int, runs: R
             for name, options in options_of(work, gradient).items():
                 yield f"{work.name} | {gradient} | {name} | 0", (work, gradient, options, 0, work.passes)
             best = best_of(work, gradient, runs)
-            assert best is not None
+            if best is None:  # the time is up
+                return
             options = options_of(work, gradient)[best]
             for seed in range(seeds):
                 yield f"{work.name} | {gradient} | {best} | {seed}", (work, gradient, options, seed, work.passes)
@@ -124,9 +125,8 @@ def cells(both: Sequence[Mapping[str, Any]]) -> list[str]:
     """Level, passes of either, and the ratios of seconds, from searched and automatic runs in turn."""
     searched, automatic = both[::2], both[1::2]
     levels = [level_of(run) for run in searched]
-    ends = [
-        (reached(one, level), reached(two, level)) for one, two, level in zip(searched, automatic, levels, strict=True)
-    ]
+    triples = zip(searched, automatic, levels, strict=True)
+    ends = [(reached(one, level), reached(two, level)) for one, two, level in triples]
     spent: dict[str, list[tuple[float, float]]] = {"passes": [], "seconds": []}
     for key, pairs in spent.items():
         for one, two, (first, second) in zip(searched, automatic, ends, strict=True):

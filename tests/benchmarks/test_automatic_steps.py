@@ -12,8 +12,8 @@ from benchmarks.automatic_steps import problems, run
 
 ROOT = Path(__file__).parents[2]
 TINY = (
-    problems.Work("PCA", partial(problems.pca, (60, 12, 3)), 10, 2, (0.01, 0.1)),
-    problems.Work("ICA", partial(problems.ica, (100, 3, 3)), 20, 2, (0.01, 0.1)),
+    problems.Work("PCA", partial(problems.pca, (60, 12, 3)), 10, 2, (0.01, 0.1), 6),
+    problems.Work("ICA", partial(problems.ica, (100, 3, 3)), 20, 2, (0.01, 0.1), 5),
 )
 
 
@@ -43,8 +43,8 @@ def test_a_recorded_run_is_not_repeated(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["run", "--seeds", "2", "--output", str(output)])
     run.main()
     recorded = run.read(output)
-    # Two problems: two or, for minibatches, four searched steps, one of them with another seed, and two automatic runs.
-    assert len(recorded) == 2 * ((2 + 1 + 2) * 2 + 4 + 1 + 2)
+    # Two problems, three gradients: two searched steps, one of them with another seed, and two automatic runs.
+    assert len(recorded) == 2 * 3 * (2 + 1 + 2)
     assert capsys.readouterr().out.count("\n| ") == 1 + 6
     monkeypatch.setattr(run, "measure", None)
     run.main()

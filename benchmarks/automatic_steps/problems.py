@@ -25,6 +25,7 @@ class Work(NamedTuple):
     passes: int
     """Of a run with a searched step size; an automatic one may take twice as many."""
     grid: tuple[float, ...]
+    steps_per_pass: int
 
 
 class PCA(gs.problems.PCA):
@@ -33,6 +34,7 @@ class PCA(gs.problems.PCA):
     iterate: Tensor
 
     def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """f(X) and its gradient."""
         self.iterate = X
         return super().value_and_gradient(X)
 
@@ -43,6 +45,7 @@ class ICA(gs.problems.ICA):
     iterate: Tensor
 
     def value_and_gradient(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """f(X) and its gradient."""
         self.iterate = X
         return super().value_and_gradient(X)
 
@@ -86,6 +89,6 @@ def ica(sizes: Sizes, seed: int) -> tuple[ICA, Tensor, Callable[[Tensor], float]
 
 
 WORKS = (
-    Work("PCA", functools.partial(pca, (15_000, 5_000, 200)), 128, 10, (0.01, 0.03, 0.1, 0.3)),
-    Work("ICA", functools.partial(ica, (10_000, 10, 10)), 100, 30, (0.01, 0.03, 0.1, 0.3, 1.0)),
+    Work("PCA", functools.partial(pca, (15_000, 5_000, 200)), 128, 10, (0.01, 0.03, 0.1, 0.3), 118),
+    Work("ICA", functools.partial(ica, (10_000, 10, 10)), 100, 30, (0.01, 0.03, 0.1, 0.3, 1.0), 100),
 )

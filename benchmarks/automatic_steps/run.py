@@ -32,24 +32,26 @@ Runs = Mapping[str, Any]
 
 
 def options_of(work: Work, gradient: str) -> dict[str, dict[str, Any]]:
-    """The searched step sizes by name; for minibatches also η_0/√(1+k) that gets to each of them after ten passes."""
-    found: dict[str, dict[str, Any]] = {f"{step:g}": {"step_size": step} for step in work.grid}
-    if gradient == "minibatch":
-        steps_in_ten = 10 * 15_000 / 128 if work.name == "PCA" else 10 * 100
-        for step in work.grid:
-            first = float(f"{step * math.sqrt(steps_in_ten):.2g}")
-            found[f"{first:g}/√(1+k)"] = {"step_size": first, "schedule": "1/sqrt"}
+    """The searched step sizes by name; for minibatches η_0/√(1+k) that gets to each of them after ten passes."""
+    if gradient != "minibatch":
+        return {f"{step:g}": {"step_size": step} for step in work.grid}
+    found = {}
+    for step in work.grid:
+        first = float(f"{step * math.sqrt(10 * work.steps_per_pass):.2g}")
+        found[f"{first:g}/√(1+k)"] = {"step_size": first, "schedule": "1/sqrt"}
     return found
 
 
-def measure(work: Work, gradient: str, options: Mapping[str, Any], seed: int, passes: float) -> dict[str, Any]:
-    """f - f* relative to the start, passes and seconds of each record of one run; the last if it was low enough."""
+def measure(
+    work: Work, gradient: str, options: Mapping[str, Any], seed: int, passes: float, level: float = LEAST
+) -> dict[str, Any]:
+    """f - f* relative to the start, passes and seconds of each record of one run, up to one at or below a level."""
     problem, X0, gap = work.start(seed)
     gaps: list[float] = []
 
     def note(record: object) -> bool:
         gaps.append(gap(problem.iterate))
-        return not gaps[-1] > LEAST * gaps[0]
+        return not gaps[-1] > level * gaps[0]
 
     source = {"gradient": gradient, "batch_size": work.batch_size, "seed": seed}
     solution = gs.minimize(problem, X0, **source, **options, max_epochs=passes, tolerance=0, callback=note)
@@ -60,6 +62,7 @@ def measure(work: Work, gradient: str, options: Mapping[str, Any], seed: int, pa
         "step_size": solution.history.step_size.tolist(),
         "shortened": solution.n_shortened,
         "stop_reason": solution.stop_reason,
+        "threads": torch.get_num_threads(),
     }
 
 
@@ -74,7 +77,7 @@ def level_of(run: Mapping[str, Any]) -> float:
 
 
 def best_of(work: Work, gradient: str, runs: Runs) -> str | None:
-    """The step size that got lowest with seed 0, the fastest of those at the floor; None if the search is incomplete."""
+    """The step size that got lowest with seed 0, or first as low as counts; None before the search is complete."""
     found = {name: runs.get(f"{work.name} | {gradient} | {name} | 0") for name in options_of(work, gradient)}
     if not all(found.values()):
         return None
@@ -95,12 +98,16 @@ def planned(works: Sequence[Work], gradients: Sequence[str], seeds: int, runs: R
             for name, options in options_of(work, gradient).items():
                 yield f"{work.name} | {gradient} | {name} | 0", (work, gradient, options, 0, work.passes)
             best = best_of(work, gradient, runs)
-            assert best is not None
+            if best is None:  # the time is up
+                return
             options = options_of(work, gradient)[best]
             for seed in range(seeds):
-                yield f"{work.name} | {gradient} | {best} | {seed}", (work, gradient, options, seed, work.passes)
-                name = f"{work.name} | {gradient} | auto | {seed}"
-                yield name, (work, gradient, {"step_size": "auto"}, seed, 2 * work.passes)
+                searched = f"{work.name} | {gradient} | {best} | {seed}"
+                yield searched, (work, gradient, options, seed, work.passes)
+                if searched not in runs:
+                    return
+                name, level = f"{work.name} | {gradient} | auto | {seed}", level_of(runs[searched])
+                yield name, (work, gradient, {"step_size": "auto"}, seed, 2 * work.passes, level)
 
 
 def summary(works: Sequence[Work], seeds: int, runs: Runs) -> str:
@@ -124,9 +131,8 @@ def cells(both: Sequence[Mapping[str, Any]]) -> list[str]:
     """Level, passes of either, and the ratios of seconds, from searched and automatic runs in turn."""
     searched, automatic = both[::2], both[1::2]
     levels = [level_of(run) for run in searched]
-    ends = [
-        (reached(one, level), reached(two, level)) for one, two, level in zip(searched, automatic, levels, strict=True)
-    ]
+    triples = zip(searched, automatic, levels, strict=True)
+    ends = [(reached(one, level), reached(two, level)) for one, two, level in triples]
     spent: dict[str, list[tuple[float, float]]] = {"passes": [], "seconds": []}
     for key, pairs in spent.items():
         for one, two, (first, second) in zip(searched, automatic, ends, strict=True):

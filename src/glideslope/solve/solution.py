@@ -55,7 +55,13 @@ class History:
 
 @dataclass(repr=False)
 class Solution:
-    """The result of `minimize`."""
+    """The result of `minimize`; prints in five lines.
+
+    Example:
+        >>> solution = gs.minimize(lambda X: X.sum(), gs.random_stiefel(4, 1))
+        >>> solution.converged, len(str(solution).splitlines())
+        (True, 5)
+    """
 
     X: Any
     """The best point found: a torch tensor, or a NumPy array where NumPy went in."""
@@ -99,7 +105,7 @@ class Solution:
         )
 
     def plot(self, against: str = "seconds") -> Any:
-        """Draw value, gradient norm and distance, one panel each; needs matplotlib, the extra [plot].
+        """Draw value, gradient norm and distance, one panel each; needs matplotlib.
 
         The value is drawn above the lowest one, on a logarithmic scale like the others.
 
@@ -113,7 +119,7 @@ class Solution:
         try:
             from matplotlib import pyplot
         except ImportError as error:
-            raise ImportError("solution.plot() needs matplotlib: pip install 'glideslope[plot]'") from error
+            raise ImportError("solution.plot() needs matplotlib: pip install matplotlib") from error
         figure, axes = pyplot.subplots(1, 3, figsize=(10, 3), layout="constrained")
         history, across = self.history, getattr(self.history, against)
         panels = {

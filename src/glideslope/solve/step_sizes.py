@@ -191,7 +191,8 @@ class Automatic(Method):
         late = 1 + self._turns / self.patience
         self._turns += cosine < 0
         growth = math.exp(self.gain / math.sqrt(late) * (min(cosine, 1.0) - self.aim))
-        self.step_size *= growth * late / (1 + self._turns / self.patience)
+        size = self.step_size * growth * late / (1 + self._turns / self.patience)
+        self.step_size = min(max(size, 1e-300), 1e300)
         self._before, self._last, self._last_square = self._last, move, square
         self._seen_shortened = self.shortened
         return X

@@ -21,7 +21,7 @@ METHODS = ("landing", "riemannian", "penalty")
 class Method(Resumable):
     """Base of the methods: a step in place, and counts of what happened."""
 
-    kept = ("_shortened",)
+    kept: tuple[str, ...] = ("_shortened",)
 
     def __init__(self, X: Tensor) -> None:
         self._shortened = torch.zeros((), dtype=torch.int64, device=X.device)

@@ -102,13 +102,12 @@ def cnn(seed: int, data: Path | None, *, width: int = 16, batch: int = 64) -> Jo
     found, generator = images(data), torch.Generator().manual_seed(seed)
     model = seeded(seed, lambda: small_vgg(found.train.shape[1], width))
     gs.orthogonalize_(model, nn.Conv2d)
-    order: list[Tensor] = []
+    epochs = (found.batches(found.draw(generator), batch) for _ in itertools.count())
+    batches = itertools.chain.from_iterable(epochs)
 
     def loss(step: int) -> Tensor:
-        if not order:
-            order.extend(torch.split(torch.randperm(len(found.train), generator=generator), batch))
-        index = order.pop()
-        return functional.cross_entropy(model(found.augmented(index, generator)), found.train_labels[index])
+        drawn, labels = next(batches)
+        return functional.cross_entropy(model(drawn), labels)
 
     def result() -> float:
         gs.project_(model)

@@ -35,7 +35,7 @@ class Images(NamedTuple):
         )
 
     def first(self, count):
-        """With no more than so many training images."""
+        """With at most `count` training images."""
         return self._replace(train=self.train[:count], train_labels=self.train_labels[:count])
 
     def to(self, device):

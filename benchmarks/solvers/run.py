@@ -1,7 +1,8 @@
 """`gs.minimize` against pymanopt's ConjugateGradient and TrustRegions: `python -m benchmarks.solvers.run`.
 
 Thirteen problems, five starts each, until the gradient norm has fallen by a factor of 1e6 (float32: 1e4). Solvers take
-turns. A run that is in the file is not repeated. Prints a table and writes benchmarks/results/solvers.json.
+turns, on one thread. A run that is in the file is not repeated. Prints a table and writes
+benchmarks/results/solvers.json.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from benchmarks.environment import Environment
 from benchmarks.solvers.peers import SOLVERS, solve
@@ -45,6 +47,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the table of what is recorded, and run nothing")
     arguments = parser.parse_args()
     runs = read(arguments.output)
+    torch.set_num_threads(1)
     if not arguments.table:
         about = Environment.now("", "cpu", torch.float64).as_json() | {
             "command": "python -m benchmarks.solvers.run",
@@ -64,7 +67,7 @@ def main() -> None:
             if left:
                 solve(case, function, "minimize", arguments.starts)  # a start of its own, to warm up
             for name, solver, seed in left:
-                with warnings.catch_warnings():
+                with warnings.catch_warnings(), threadpool_limits(1):
                     warnings.simplefilter("ignore")
                     runs[name] = solve(case, function, solver, seed)
                 write(arguments.output, about, runs)

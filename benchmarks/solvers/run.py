@@ -63,8 +63,8 @@ def main() -> None:
                 for solver in SOLVERS
             ]
             left = [each for each in names if each[0] not in runs]
-            function = case.make() if left else None
             if left:
+                function = case.make()
                 solve(case, function, "minimize", arguments.starts)  # a start of its own, to warm up
             for name, solver, seed in left:
                 with warnings.catch_warnings(), threadpool_limits(1):

@@ -30,7 +30,7 @@ def records(runs: Runs, case: Case, solver: str) -> list[Mapping[str, Any]]:
 
 def median_seconds(found: Sequence[Mapping[str, Any]]) -> float:
     """The median over starts."""
-    return statistics.median(run["seconds"] for run in found)
+    return float(statistics.median(run["seconds"] for run in found))
 
 
 def speedup(runs: Runs, case: Case) -> float:

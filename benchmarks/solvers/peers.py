@@ -16,7 +16,7 @@ from glideslope.solve.problem import as_problem
 
 SOLVERS = ("minimize", "ConjugateGradient", "TrustRegions")
 # After which a peer is stopped, in seconds; and steps, of which none needs as many.
-MOST_SECONDS, MOST_STEPS = 10.0, 1_000_000
+MOST_SECONDS, MOST_STEPS = 5.0, 1_000_000
 
 
 def solve(case: Case, function: Function | gs.problems.Quadratic, solver: str, seed: int) -> dict[str, Any]:

@@ -8,7 +8,10 @@ benchmarks/results/solvers.json.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
+import time
 import warnings
 from importlib import metadata
 from pathlib import Path
@@ -17,11 +20,13 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
+import glideslope as gs
 from benchmarks.environment import Environment
 from benchmarks.solvers.peers import SOLVERS, solve
 from benchmarks.solvers.problems import CASES
 from benchmarks.solvers.table import table
 from glideslope.files import write_whole
+from glideslope.solve.problem import as_problem
 
 RESULTS = Path(__file__).parents[1] / "results" / "solvers.json"
 STARTS = 5
@@ -43,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", help="names of problems")
     parser.add_argument("--starts", type=int, default=STARTS)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no run later; run again to go on")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true", help="print the table of what is recorded, and run nothing")
     arguments = parser.parse_args()
@@ -54,27 +60,22 @@ def main() -> None:
             "dtype": "as the problem says",
             "peers": {"pymanopt": metadata.version("pymanopt")},
         }
-        for case in CASES:
-            if arguments.only and case.name not in arguments.only:
+        chosen = [case for case in CASES if not arguments.only or case.name in arguments.only]
+        functions = {case.name: case.make() for case in chosen}
+        started, warm = time.perf_counter(), set()
+        # Starts outermost, so that whatever is done early covers everything.
+        for seed, case, solver in itertools.product(range(arguments.starts), chosen, SOLVERS):
+            name = f"{case.name} | {solver} | {seed}"
+            if name in runs or time.perf_counter() - started > 60 * arguments.minutes:
                 continue
-            names = [
-                (f"{case.name} | {solver} | {seed}", solver, seed)
-                for seed in range(arguments.starts)
-                for solver in SOLVERS
-            ]
-            left = [each for each in names if each[0] not in runs]
-            if left:
-                function = case.make()
-                solve(case, function, "minimize", arguments.starts)  # a start of its own, to warm up
-            for name, solver, seed in left:
-                with warnings.catch_warnings(), threadpool_limits(1):
-                    warnings.simplefilter("ignore")
-                    runs[name] = solve(case, function, solver, seed)
-                write(arguments.output, about, runs)
-                found = runs[name]
-                print(
-                    f"{name}: {found['seconds']:.3f} s, value {found['value']:.8g}, {found['gradient']:.1e}", flush=True
-                )
+            with warnings.catch_warnings(), threadpool_limits(1):
+                warnings.simplefilter("ignore")
+                if case.name not in warm:
+                    gs.minimize(as_problem(functions[case.name]), case.start(seed), max_epochs=5)
+                    warm.add(case.name)
+                runs[name] = found = solve(case, functions[case.name], solver, seed)
+            write(arguments.output, about, runs)
+            print(f"{name}: {found['seconds']:.3f} s, value {found['value']:.8g}, {found['gradient']:.1e}", flush=True)
     print(table(runs))
 
 

@@ -1,8 +1,8 @@
 """`gs.minimize` against pymanopt's ConjugateGradient and TrustRegions: `python -m benchmarks.solvers.run`.
 
 Thirteen problems, five starts each, until the gradient norm has fallen by a factor of 1e6 (float32: 1e4). Solvers take
-turns, on one thread. A run that is in the file is not repeated. Prints a table and writes
-benchmarks/results/solvers.json.
+turns, on one thread. A run that is in the file is not repeated. Writes benchmarks/results/solvers.json, and a table to
+docs/minimize-against-other-solvers.md.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ import glideslope as gs
 from benchmarks.environment import Environment
 from benchmarks.solvers.peers import SOLVERS, solve
 from benchmarks.solvers.problems import CASES
-from benchmarks.solvers.table import table
+from benchmarks.solvers.table import table, with_table
 from glideslope.files import write_whole
 from glideslope.solve.problem import as_problem
 
 RESULTS = Path(__file__).parents[1] / "results" / "solvers.json"
+PAGE = Path(__file__).parents[2] / "docs" / "minimize-against-other-solvers.md"
 STARTS = 5
 
 
@@ -77,6 +78,8 @@ def main() -> None:
             write(arguments.output, about, runs)
             print(f"{name}: {found['seconds']:.3f} s, value {found['value']:.8g}, {found['gradient']:.1e}", flush=True)
     print(table(runs))
+    if arguments.output == RESULTS:
+        write_whole(PAGE, [with_table(PAGE.read_text(encoding="utf-8"), table(runs)).encode()])
 
 
 if __name__ == "__main__":

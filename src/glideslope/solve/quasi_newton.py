@@ -57,7 +57,7 @@ class Pairs(Resumable):
     def add(self, s: Tensor, y: Tensor) -> float:
         """Take a pair in the place of the oldest, unless f bends down or hardly at all along it; ‖s‖.
 
-        Without it only γ changes, to ‖s‖²/|<s, y>|, which is longer than the last one.
+        Without it only γ changes, to ‖s‖²/|<s, y>| and at most ten times what it was.
         """
         s, y = flat(s), flat(y)
         square, curvature, change = self._geometry.total(torch.stack([s @ s, s @ y, y @ y])).tolist()

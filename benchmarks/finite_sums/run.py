@@ -1,6 +1,6 @@
-"""Cost and memory of `minimize`, and its automatic step size against pymanopt: `python benchmarks/finite_sums/run.py`.
+"""Cost and memory of `minimize`: `python benchmarks/finite_sums/run.py`.
 
-Prints a table and writes benchmarks/results/finite_sums.json. Needs pymanopt for the last part.
+Prints a table and writes benchmarks/results/finite_sums.json.
 """
 
 import argparse
@@ -8,7 +8,6 @@ import json
 import platform
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -24,17 +23,6 @@ class Unfactored(gs.problems.PCA):
 
     def batch_gradient(self, X, index):
         return super().batch_gradient(X, index).dense()
-
-
-class Quadratic(gs.problems.Problem):
-    """tr(Xᵀ M X D), D diagonal, with its gradient by hand: one product, as pymanopt gets it."""
-
-    def __init__(self, M, weights):
-        self.M, self.weights = torch.from_numpy(M), torch.from_numpy(weights)
-
-    def value_and_gradient(self, X):
-        half = (self.M @ X) * self.weights
-        return (X * half).sum(), 2 * half
 
 
 def pca_data(samples=15_000, n=5_000, p=200):
@@ -83,77 +71,10 @@ def memory():
     return {"peak_bytes": int(peak), "value": float(value), "bytes_of_one_gradient_per_sample": per_sample}
 
 
-def automatic_problems():
-    """Three problems in float64: name, a problem for us, cost and Euclidean gradient in NumPy for pymanopt, n, p."""
-    rng = np.random.default_rng(0)
-    A, B = rng.standard_normal((500, 500)) / 500**0.5, rng.standard_normal((500, 100)) / 500**0.5
-    yield (
-        "Procrustes",
-        gs.problems.Procrustes(A, B),
-        lambda X: float(((A @ X - B) ** 2).sum()) / 1000,
-        lambda X: A.T @ (A @ X - B) / 500,
-        (500, 100),
-    )
-    data = rng.standard_normal((2000, 1000)) * np.linspace(2, 0.5, 1000)
-    covariance = data.T @ data / 2000
-    yield (
-        "PCA",
-        Quadratic(covariance, np.full(20, -0.5)),
-        lambda X: -float((X * (covariance @ X)).sum()) / 2,
-        lambda X: -covariance @ X,
-        (1000, 20),
-    )
-    M = rng.standard_normal((200, 200))
-    M = (M + M.T) / 2
-    weights = np.arange(1.0, 11.0)
-    yield (
-        "Brockett",
-        Quadratic(M, weights),
-        lambda X: float((X * (M @ X) * weights).sum()),
-        lambda X: 2 * M @ X * weights,
-        (200, 10),
-    )
-
-
-def automatic(rounds):
-    """Seconds to gradient norm 1e-6 from the same random start, against pymanopt's ConjugateGradient; interleaved."""
-    import pymanopt
-
-    results = {}
-    for name, problem, cost, gradient, (n, p) in automatic_problems():
-        manifold = pymanopt.manifolds.Stiefel(n, p)
-        in_numpy = pymanopt.function.numpy(manifold)
-        theirs_problem = pymanopt.Problem(manifold, in_numpy(cost), euclidean_gradient=in_numpy(gradient))
-        ours, theirs = [], []
-        for seed in range(rounds):
-            X0 = gs.random_stiefel(n, p, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-            solution = gs.minimize(problem, X0, metric="euclidean", tolerance=1e-6, max_epochs=20_000)
-            ours.append(solution.seconds)
-            assert solution.converged, solution
-            solver = pymanopt.optimizers.ConjugateGradient(
-                verbosity=0, min_gradient_norm=1e-6, max_iterations=20_000, max_time=300, min_step_size=1e-300
-            )
-            started = time.perf_counter()
-            result = solver.run(theirs_problem, initial_point=X0.numpy())
-            theirs.append(time.perf_counter() - started)
-            reached = f"norm {result.gradient_norm:.1e}"
-            print(
-                f"  {name:<10} minimize {ours[-1]:.3f} s ({solution.n_steps} steps, f {solution.value:.8g})   "
-                f"pymanopt {theirs[-1]:.3f} s ({result.iterations} steps, f {result.cost:.8g}, {reached})",
-                flush=True,
-            )
-        results[name] = {
-            "minimize": float(np.median(ours)),
-            "pymanopt ConjugateGradient": float(np.median(theirs)),
-            "ratio": float(np.median(theirs) / np.median(ours)),
-        }
-    return results
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=["cost", "memory", "automatic"])
+    parser.add_argument("--only", choices=["cost", "memory"])
     options = parser.parse_args()
     results = {
         "torch": torch.__version__,
@@ -162,7 +83,7 @@ def main():
         "python": platform.python_version(),
         "rounds": options.rounds,
     }
-    for name, part in (("cost", cost), ("memory", memory), ("automatic", automatic)):
+    for name, part in (("cost", cost), ("memory", memory)):
         if options.only in (None, name):
             print(name)
             results[name] = part() if name == "memory" else part(options.rounds)

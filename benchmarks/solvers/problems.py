@@ -49,7 +49,8 @@ def symmetric(*shape: int, seed: int, dtype: torch.dtype = F64) -> Tensor:
 
 def basis(n: int, seed: int, dtype: torch.dtype = F64) -> Tensor:
     """A random orthogonal or unitary matrix."""
-    return torch.linalg.qr(gaussian(n, n, seed=seed, dtype=dtype))[0]
+    Q: Tensor = torch.linalg.qr(gaussian(n, n, seed=seed, dtype=dtype))[0]
+    return Q
 
 
 def with_eigenvalues(eigenvalues: Tensor, seed: int) -> Tensor:
@@ -113,7 +114,8 @@ def kohn_sham(n: int = 400) -> Function:
 
     def energy(X: Tensor) -> Tensor:
         density = X.square().sum(1)
-        return (X * (L @ X)).sum() / 2 + (density * (inverse @ density)).sum() / 4
+        total: Tensor = (X * (L @ X)).sum() / 2 + (density * (inverse @ density)).sum() / 4
+        return total
 
     return energy
 

@@ -1,27 +1,35 @@
 """`gs.minimize` against pymanopt's ConjugateGradient and TrustRegions: `python -m benchmarks.solvers.run`.
 
 Thirteen problems, five starts each, until the gradient norm has fallen by a factor of 1e6 (float32: 1e4). Solvers take
-turns. A run that is in the file is not repeated. Prints a table and writes benchmarks/results/solvers.json.
+turns, on one thread. A run that is in the file is not repeated. Writes benchmarks/results/solvers.json, and a table to
+docs/minimize-against-other-solvers.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
+import time
 import warnings
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 
+import glideslope as gs
 from benchmarks.environment import Environment
 from benchmarks.solvers.peers import SOLVERS, solve
 from benchmarks.solvers.problems import CASES
-from benchmarks.solvers.table import table
+from benchmarks.solvers.table import table, with_table
 from glideslope.files import write_whole
+from glideslope.solve.problem import as_problem
 
 RESULTS = Path(__file__).parents[1] / "results" / "solvers.json"
+PAGE = Path(__file__).parents[2] / "docs" / "minimize-against-other-solvers.md"
 STARTS = 5
 
 
@@ -41,38 +49,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", help="names of problems")
     parser.add_argument("--starts", type=int, default=STARTS)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no run later; run again to go on")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true", help="print the table of what is recorded, and run nothing")
     arguments = parser.parse_args()
     runs = read(arguments.output)
+    torch.set_num_threads(1)
     if not arguments.table:
         about = Environment.now("", "cpu", torch.float64).as_json() | {
             "command": "python -m benchmarks.solvers.run",
             "dtype": "as the problem says",
             "peers": {"pymanopt": metadata.version("pymanopt")},
         }
-        for case in CASES:
-            if arguments.only and case.name not in arguments.only:
+        chosen = [case for case in CASES if not arguments.only or case.name in arguments.only]
+        functions = {case.name: case.make() for case in chosen}
+        started, warm = time.perf_counter(), set()
+        # Starts outermost, so that whatever is done early covers everything.
+        for seed, case, solver in itertools.product(range(arguments.starts), chosen, SOLVERS):
+            name = f"{case.name} | {solver} | {seed}"
+            if name in runs or time.perf_counter() - started > 60 * arguments.minutes:
                 continue
-            names = [
-                (f"{case.name} | {solver} | {seed}", solver, seed)
-                for seed in range(arguments.starts)
-                for solver in SOLVERS
-            ]
-            left = [each for each in names if each[0] not in runs]
-            function = case.make() if left else None
-            if left:
-                solve(case, function, "minimize", arguments.starts)  # a start of its own, to warm up
-            for name, solver, seed in left:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    runs[name] = solve(case, function, solver, seed)
-                write(arguments.output, about, runs)
-                found = runs[name]
-                print(
-                    f"{name}: {found['seconds']:.3f} s, value {found['value']:.8g}, {found['gradient']:.1e}", flush=True
-                )
+            with warnings.catch_warnings(), threadpool_limits(1):
+                warnings.simplefilter("ignore")
+                if case.name not in warm:
+                    gs.minimize(as_problem(functions[case.name]), case.start(seed), max_epochs=5)
+                    warm.add(case.name)
+                runs[name] = found = solve(case, functions[case.name], solver, seed)
+            write(arguments.output, about, runs)
+            print(f"{name}: {found['seconds']:.3f} s, value {found['value']:.8g}, {found['gradient']:.1e}", flush=True)
     print(table(runs))
+    if arguments.output == RESULTS:
+        write_whole(PAGE, [with_table(PAGE.read_text(encoding="utf-8"), table(runs)).encode()])
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ HEADER = (
     "trust regions",
     "times faster than the better one",
 )
+BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 # Two values are the same if they differ by less than this share of what the run gained.
 SAME = 1e-6
 
@@ -30,7 +31,7 @@ def records(runs: Runs, case: Case, solver: str) -> list[Mapping[str, Any]]:
 
 def median_seconds(found: Sequence[Mapping[str, Any]]) -> float:
     """The median over starts."""
-    return statistics.median(run["seconds"] for run in found)
+    return float(statistics.median(run["seconds"] for run in found))
 
 
 def speedup(runs: Runs, case: Case) -> float:
@@ -62,6 +63,12 @@ def cell(found: Sequence[Mapping[str, Any]]) -> str:
 def complete(runs: Runs) -> list[Case]:
     """Problems that all solvers have runs of."""
     return [case for case in CASES if all(records(runs, case, solver) for solver in SOLVERS)]
+
+
+def with_table(page: str, text: str) -> str:
+    """The page with a table between its two marks."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}"
 
 
 def table(runs: Runs) -> str:

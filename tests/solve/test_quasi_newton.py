@@ -116,6 +116,30 @@ def test_memory_is_twenty_matrices_and_does_not_grow():
     assert memory._vectors.numel() == size
 
 
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
+@pytest.mark.parametrize("options", [{}, {"method": "riemannian"}, {"method": "penalty", "penalty_weight": 50.0}])
+def test_a_run_that_was_killed_after_its_memory_was_full_ends_where_an_uninterrupted_one_does(options, dtype, tmp_path):
+    A = spread_eigenvalues(20, 2).to(dtype)
+    problem = gs.problems.Quadratic(A, torch.arange(1.0, 4.0, dtype=A.real.dtype))
+    options = {"max_epochs": 60, "tolerance": 0, **options}
+    whole = gs.minimize(problem, **options)
+
+    def kill(record):
+        if record.step >= 2 * PAIRS + 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        gs.minimize(problem, checkpoint=tmp_path / "run", checkpoint_every=3, callback=kill, **options)
+    resumed = gs.minimize(problem, checkpoint=tmp_path / "run", checkpoint_every=3, **options)
+    assert torch.equal(resumed.X, whole.X)
+    assert resumed.n_steps == whole.n_steps
+    assert [record[3:7] for record in resumed.history] == [record[3:7] for record in whole.history]
+
+
 def test_a_first_trial_that_passes_costs_one_evaluation():
     solution = gs.minimize(pca(N=200, n=20, p=3), seed=2)
     assert solution.converged
@@ -128,7 +152,7 @@ def jump(X):
 
 def undefined_around_the_minimum(X):
     value = (X * torch.arange(1.0, 9.0, dtype=X.dtype)[:, None]).square().sum()
-    return torch.where(X[0].norm() > 0.9, value * float("nan"), value)
+    return value * float("nan") if X[0].norm() > 0.9 else value
 
 
 def falls_to_minus_infinity(X):

@@ -57,7 +57,7 @@ class Pairs(Resumable):
     def add(self, s: Tensor, y: Tensor) -> float:
         """Take a pair in the place of the oldest, unless f bends down or hardly at all along it; ‖s‖.
 
-        Without it only γ changes, to ‖s‖²/|<s, y>|, which is longer than the last one.
+        Without it only γ changes, to ‖s‖²/|<s, y>| and at most ten times what it was.
         """
         s, y = flat(s), flat(y)
         square, curvature, change = self._geometry.total(torch.stack([s @ s, s @ y, y @ y])).tolist()
@@ -90,14 +90,14 @@ class Pairs(Resumable):
         on_s = torch.linalg.solve_triangular(SY.mT, outside.unsqueeze(1), upper=False).squeeze(1)
         weights = torch.stack([on_s, inside * -self.scale])
         slope = self.scale * norm * norm + float(torch.sum(weights * found))
-        used = self._vectors[:pairs].view(2 * pairs, -1)
+        used = self._vectors[:pairs].flatten(0, 1)
         by_slot = weights.roll(self._taken % pairs, 1).mT.reshape(-1).to(used)
         return shaped(torch.addmv(flat(T), used.mT, by_slot, beta=self.scale), T), slope
 
     def _products(self, v: Tensor) -> Tensor:
         """Re<s_i, v> and Re<y_i, v> of all pairs, oldest first, shape (2, pairs), in float64 on the host."""
         pairs = len(self)
-        found = self._geometry.total(self._vectors[:pairs].view(2 * pairs, -1) @ v).double().cpu()
+        found = self._geometry.total(self._vectors[:pairs].flatten(0, 1) @ v).double().cpu()
         return found.view(pairs, 2).mT.roll(-(self._taken % pairs), 1)
 
 

@@ -68,6 +68,10 @@ class Subspace:
         """Without scratch memory."""
         return self.__dict__ | {"_workspace": Workspace(), "_other": None}
 
+    def drop_scratch(self) -> None:
+        """Give back the memory that only steps along batches need."""
+        self._workspace, self._other = Workspace(), None
+
     def take_over(self, moments: Moments) -> None:
         """Begin with the exact decomposition of a whole covariance matrix."""
         variances, directions = torch.linalg.eigh(moments.covariance())

@@ -73,9 +73,31 @@ def test_a_dominant_direction_does_not_hide_the_others(first):
     assert found > exact * (1 - 1e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("p", [1, 10, 49, 50])
+def test_few_samples_of_many_features_are_decomposed_by_their_products(dtype, p):
+    data = np.random.default_rng(0).standard_normal((50, 600)) * np.r_[100.0, np.arange(1, 600) ** -0.5] + 7
+    found, exact = OnlinePCA(p, random_state=0).fit(data.astype(dtype)), PCA(p, svd_solver="full").fit(data)
+    assert found.n_iter_ == 1
+    close = 1e-5 if dtype == np.float32 else 1e-9
+    np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=close, atol=close)
+    np.testing.assert_allclose(found.components_ @ found.components_.T, np.eye(p), atol=close)
+    same = np.abs(np.sum(found.components_ * exact.components_, 1))[:49]  # the last one has no variance
+    np.testing.assert_allclose(same, 1, atol=close)
+
+
+def test_few_samples_are_a_start_of_a_stream_and_equal_ones_have_no_components():
+    data = np.random.default_rng(0).standard_normal((300, 600)) * np.r_[9.0, 7, 5, np.ones(597)]
+    fitted = OnlinePCA(3, random_state=0).fit(data[:100])
+    for batch in np.array_split(data[100:], 10):
+        fitted.partial_fit(batch)
+    assert gap(fitted, data) < 0.05
+    assert (OnlinePCA(3).fit(np.full((20, 600), 3.0)).explained_variance_ == 0).all()
+
+
 def test_wide_data_of_low_rank_end_without_a_warning():
     generator = np.random.default_rng(0)
-    data = (generator.standard_normal((400, 3)) @ generator.standard_normal((3, 700))).astype(np.float32)
+    data = (generator.standard_normal((600, 3)) @ generator.standard_normal((3, 700))).astype(np.float32)
     assert OnlinePCA(5, random_state=0).fit(data).n_iter_ < 6
 
 

@@ -96,7 +96,7 @@ class Refinement:
         return max(ROUNDINGS * limits.eps * float(variances.max()), limits.tiny)
 
     def _step(self, Y: Tensor, variances: Tensor) -> None:
-        """The next matrix, made orthonormal, from Y = C X, which is overwritten; X, multiplied alike, is the one before.
+        """The next matrix, made orthonormal, from Y = C X, which is overwritten. X, times the same, is the one before.
 
         Columns are scaled first: they grow by very different factors, and orthonormalising would cost digits.
         """

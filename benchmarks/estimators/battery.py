@@ -192,9 +192,13 @@ def tables(ica, pca):
     )
     yield "|---|---|---|---|---|"
     for kind, found in ica.items():
+        if not found:
+            continue
         mean = of_kind(found)
-        each = ", ".join(f"{found[size]['time_ratio']:.2f}" for size in sizes)
+        each = ", ".join(f"{one['time_ratio']:.2f}" for one in found.values())
         yield f"| {kind} | " + " | ".join(f"{mean[name]:.2f}" for name in mean) + f" | {each} |"
+    if not pca:
+        return
     yield ""
     yield "| data | gap of OnlinePCA, randomized, incremental | seconds | passes |"
     yield "|---|---|---|---|"

@@ -73,6 +73,17 @@ def test_a_dominant_direction_does_not_hide_the_others(first):
     assert found > exact * (1 - 1e-5)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("first", "dtype"), [(3e2, "float32"), (1e5, "float64")])
+def test_the_limit_of_float32_is_a_millionth_of_the_largest_variance(first, dtype):
+    """Passes round products with the covariance: weaker components of wide float32 data need dtype="float64"."""
+    data = np.random.default_rng(0).standard_normal((2000, 600)) * np.r_[first, np.arange(1, 600) ** -0.5]
+    data = data.astype(np.float32)
+    found = OnlinePCA(10, dtype=dtype, random_state=0).fit(data).explained_variance_[1:]
+    exact = PCA(10, svd_solver="full").fit(data.astype(np.float64)).explained_variance_[1:]
+    assert found.sum() > exact.sum() * (1 - 1e-3)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("p", [1, 10, 49, 50])
 def test_few_samples_of_many_features_are_decomposed_by_their_products(dtype, p):

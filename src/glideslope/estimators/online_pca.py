@@ -42,9 +42,9 @@ MOST_PASSES = 6
 class OnlinePCA(StreamEstimator):
     """Principal components of data that come in batches, do not fit in memory, or are too wide for a covariance.
 
-    `fit` has all data and finds the components of an exact decomposition: at once for up to 512 features, or 512 samples
-    in memory, otherwise by passes over the data, until what is missing is below `tol`. `partial_fit` and `fit_stream`
-    see every sample once: each batch, of any size, turns the components a little, and the result is an estimate.
+    `fit` has all data and finds the components of an exact decomposition: at once for up to 512 features, or samples in
+    memory, otherwise by passes over the data, until what is missing is below `tol`. `partial_fit` and `fit_stream` see
+    every sample once: each batch, of any size, turns the components a little, and the result is an estimate.
 
     For more features than one machine holds, give DTensors whose columns are on many ranks, `Shard(1)`, on all of them:
     `components_` and `mean_` are then DTensors spread alike, and so are the samples that `inverse_transform` gives.

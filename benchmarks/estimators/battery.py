@@ -1,10 +1,10 @@
 """Do the estimators meet their targets on every kind of data? `python -m benchmarks.estimators.battery`.
 
-OnlineICA against FastICA on twelve kinds of sources, four sizes and ten data sets each (five of the largest), and its
-stream against its fit;
+OnlineICA against FastICA on twelve kinds of sources, four sizes and ten data sets each, and its stream against its fit;
 OnlinePCA against IncrementalPCA and randomized PCA on five kinds of data. All with defaults, float32, fits that take
-turns in one process. The result is written to benchmarks/results/estimator_battery.json, and a table says which targets
-are met. Takes about 20 minutes on two threads; `--seeds 2` gives a first impression.
+turns in one process. Every kind and size is added to benchmarks/results/estimator_battery.json as it ends and is not
+repeated; a table says which targets are met, and `--table` prints those of docs/estimators.md. Takes about 20 minutes
+on two threads; `--minutes 7` stops after that time, to be started again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def separate(kind, n, N, seed):
     X, mixing = mixed(kind, n, N, seed)
     options = {"whiten": "unit-variance", "whiten_solver": "eigh", "random_state": 0}
     makers = {"ours": lambda: OnlineICA(random_state=0), "FastICA": lambda: FastICA(tol=1e-4, **options)}
-    fitted, seconds = timed(makers, X, rounds=3 if N <= 50_000 else 1)
+    fitted, seconds = timed(makers, X, rounds=5 if N <= 10_000 else 2)
     found = {"seconds": seconds, "passes": fitted["ours"].n_iter_}
     found["amari"] = {name: amari(one.components_ @ mixing) for name, one in fitted.items()}
     if N <= 50_000:  # FastICA at its best: converged
@@ -77,29 +77,26 @@ def ratio(values):
     return math.exp(statistics.fmean(math.log(value) for value in values))
 
 
-def of_kind(kind, seeds):
-    """Per size the medians over data sets; over sizes the geometric means of ratios."""
-    sizes = {}
-    for (n, N), most in SIZES.items():
-        found = [separate(kind, n, N, seed) for seed in range(min(seeds, most))]
-        middle = {
-            what: {name: statistics.median(one[what][name] for one in found) for name in found[0][what]}
-            for what in ("amari", "seconds")
-        }
-        amaris = middle["amari"]
-        sizes[f"{n} x {N}"] = middle | {
-            "amari_ratio": amaris["ours"] / amaris["FastICA"],
-            "stream_ratio": amaris["stream"] / amaris["ours"],
-            "time_ratio": ratio(one["seconds"]["ours"] / one["seconds"]["FastICA"] for one in found),
-            "passes": statistics.median(one["passes"] for one in found),
-            "data_sets": len(found),
-        }
-    summary = {
-        name: ratio(one[name] for one in sizes.values()) for name in ("amari_ratio", "stream_ratio", "time_ratio")
+def of_size(kind, n, N, seeds):
+    """Medians over data sets, and ratios: of medians for distances, geometric means for times."""
+    found = [separate(kind, n, N, seed) for seed in range(seeds)]
+    middle = {
+        what: {name: statistics.median(one[what][name] for one in found) for name in found[0][what]}
+        for what in ("amari", "seconds")
     }
-    line = f"{kind:32} " + "".join(f"{summary[name]:10.3f}" for name in summary)
-    print(line + "   " + " ".join(f"{one['time_ratio']:.2f}" for one in sizes.values()), flush=True)
-    return summary | {"sizes": sizes}
+    amaris = middle["amari"]
+    return middle | {
+        "amari_ratio": amaris["ours"] / amaris["FastICA"],
+        "stream_ratio": amaris["stream"] / amaris["ours"],
+        "time_ratio": ratio(one["seconds"]["ours"] / one["seconds"]["FastICA"] for one in found),
+        "passes": statistics.median(one["passes"] for one in found),
+        "data_sets": len(found),
+    }
+
+
+def of_kind(sizes):
+    """Geometric means over sizes."""
+    return {name: ratio(one[name] for one in sizes.values()) for name in ("amari_ratio", "stream_ratio", "time_ratio")}
 
 
 def paper_model(generator, N=15_000, n=5_000, p=100):
@@ -163,11 +160,9 @@ def decompose(name):
 
 def verdicts(ica, pca):
     """Every target with what was found."""
-    worst = {
-        name: max(ica, key=lambda kind, name=name: ica[kind][name])
-        for name in next(iter(ica.values()))
-        if name != "sizes"
-    }
+    ica = {kind: of_kind(sizes) for kind, sizes in ica.items()}
+    names = ("amari_ratio", "stream_ratio", "time_ratio")
+    worst = {name: max(ica, key=lambda kind, name=name: ica[kind][name]) for name in names}
     mean = ratio(one["time_ratio"] for one in ica.values())
     targets = [
         (f"ICA: {text} at most {most} on every kind", ica[worst[name]][name], most, worst[name])
@@ -186,42 +181,82 @@ def verdicts(ica, pca):
         targets.append(("PCA: at most half of incremental's time", seconds["ours"] / seconds["incremental"], 0.5, name))
         if "5000" in name or "4000" in name:
             targets.append(("PCA: at most randomized's time, wide", seconds["ours"] / seconds["randomized"], 1.0, name))
-    return [
-        {"target": text, "found": found, "most": most, "where": where, "met": found <= most}
-        for text, found, most, where in targets
-    ]
+    return targets
+
+
+def tables(ica, pca):
+    """Of docs/estimators.md."""
+    sizes = [f"{n} x {N}" for n, N in SIZES]
+    yield "| sources | Amari distance, ours over FastICA's | stream over fit | time, ours over FastICA's | at " + (
+        ", ".join(sizes) + " |"
+    )
+    yield "|---|---|---|---|---|"
+    for kind, found in ica.items():
+        if not found:
+            continue
+        mean = of_kind(found)
+        each = ", ".join(f"{one['time_ratio']:.2f}" for one in found.values())
+        yield f"| {kind} | " + " | ".join(f"{mean[name]:.2f}" for name in mean) + f" | {each} |"
+    if not pca:
+        return
+    yield ""
+    yield "| data | gap of OnlinePCA, randomized, incremental | seconds | passes |"
+    yield "|---|---|---|---|"
+    for name, one in pca.items():
+        methods = ("ours", "randomized", "incremental")
+        gaps = ", ".join(f"{one['gap'][method]:.0e}" for method in methods)
+        seconds = ", ".join(f"{one['seconds'][method]:.2g}" for method in methods)
+        yield f"| {name} | {gaps} | {seconds} | {one['passes']} |"
 
 
 def main():
-    """Run, print and record."""
+    """Run what is not recorded, record and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=10, help="data sets of each kind and size of sources, at most")
+    parser.add_argument("--seeds", type=int, default=10, help="data sets of each kind and size of sources")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start nothing more after this time")
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true", help="print the tables of what is recorded, and run nothing")
     options = parser.parse_args()
+    record = json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else {}
+    ica, pca = record.get("ica", {}), record.get("pca", {})
+    if options.table:
+        print("\n".join(tables(ica, pca)))
+        return
     torch.set_num_threads(options.threads)
     started = time.perf_counter()
+    jobs = []
+    for n, N in SIZES:
+        for kind in KINDS:
+            found = lambda kind=kind, n=n, N=N: of_size(kind, n, N, options.seeds)  # noqa: E731
+            jobs.append((ica.setdefault(kind, {}), f"{n} x {N}", found))
+    jobs += [(pca, name, lambda name=name: decompose(name)) for name in MODELS]
     with threadpool_limits(options.threads):
-        pca = {name: decompose(name) for name in MODELS}
-        print(f"\n{'sources':32}      Amari    stream      time   time at each size")
-        ica = {kind: of_kind(kind, options.seeds) for kind in KINDS}
-    targets = verdicts(ica, pca)
-    print()
-    for one in targets:
-        print(f"{'met   ' if one['met'] else 'MISSED'} {one['target']:66} {one['found']:8.3f}   {one['where']}")
+        for place, name, run in jobs:
+            if name not in place and time.perf_counter() - started < 60 * options.minutes:
+                place[name] = run()
+                text = json.dumps({"about": about(options), "ica": ica, "pca": pca}, indent=1)
+                options.output.write_text(text + "\n", encoding="utf-8")
+    missing = sum(name not in place for place, name, _ in jobs)
+    if missing:
+        print(f"{missing} of {len(jobs)} left: start it again")
+        return
+    for text, found, most, where in verdicts(ica, pca):
+        print(f"{'met   ' if found <= most else 'MISSED'} {text:66} {found:8.3f}   {where}")
+
+
+def about(options):
+    """Where the last of the records came from."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    about = {
+    return {
         "commit": commit.stdout.strip(),
         "versions": {"torch": torch.__version__, "numpy": np.__version__, "scikit-learn": sklearn.__version__}
         | {"python": platform.python_version(), "glideslope": gs.__version__},
         "threads": options.threads,
         "machine": platform.machine(),
         "dtype": "float32",
-        "minutes": round((time.perf_counter() - started) / 60, 1),
-        "meaning": "medians over data sets; ratios of ours to FastICA's, geometric means over sizes; relative gaps",
+        "meaning": "medians over data sets; ratios of ours to FastICA's; relative gaps. The commit is the last one's",
     }
-    text = json.dumps({"about": about, "targets": targets, "ica": ica, "pca": pca}, indent=1)
-    options.output.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.signal
 
 SHAPES = np.geomspace(0.6, 6, 10)
-SIZES = {(4, 2_000): 10, (10, 10_000): 10, (20, 50_000): 10, (40, 300_000): 5}  # (sources, samples): data sets
+SIZES = ((4, 2_000), (10, 10_000), (20, 50_000), (40, 300_000))  # sources and samples
 
 
 def generalised_gaussian(generator, shape, N):

@@ -73,9 +73,42 @@ def test_a_dominant_direction_does_not_hide_the_others(first):
     assert found > exact * (1 - 1e-5)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("first", "dtype"), [(3e2, "float32"), (1e5, "float64")])
+def test_the_limit_of_float32_is_a_millionth_of_the_largest_variance(first, dtype):
+    """Passes round products with the covariance: weaker components of wide float32 data need dtype="float64"."""
+    data = np.random.default_rng(0).standard_normal((2000, 600)) * np.r_[first, np.arange(1, 600) ** -0.5]
+    data = data.astype(np.float32)
+    found = OnlinePCA(10, dtype=dtype, random_state=0).fit(data).explained_variance_[1:]
+    exact = PCA(10, svd_solver="full").fit(data.astype(np.float64)).explained_variance_[1:]
+    assert found.sum() > exact.sum() * (1 - 1e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("p", [1, 10, 49, 50])
+def test_few_samples_of_many_features_are_decomposed_by_their_products(dtype, p):
+    data = np.random.default_rng(0).standard_normal((50, 600)) * np.r_[100.0, np.arange(1, 600) ** -0.5] + 7
+    found, exact = OnlinePCA(p, random_state=0).fit(data.astype(dtype)), PCA(p, svd_solver="full").fit(data)
+    assert found.n_iter_ == 1
+    close = 1e-5 if dtype == np.float32 else 1e-9
+    np.testing.assert_allclose(found.explained_variance_, exact.explained_variance_, rtol=close, atol=close)
+    np.testing.assert_allclose(found.components_ @ found.components_.T, np.eye(p), atol=close)
+    same = np.abs(np.sum(found.components_ * exact.components_, 1))[:49]  # the last one has no variance
+    np.testing.assert_allclose(same, 1, atol=close)
+
+
+def test_few_samples_are_a_start_of_a_stream_and_equal_ones_have_no_components():
+    data = np.random.default_rng(0).standard_normal((300, 600)) * np.r_[9.0, 7, 5, np.ones(597)]
+    fitted = OnlinePCA(3, random_state=0).fit(data[:100])
+    for batch in np.array_split(data[100:], 10):
+        fitted.partial_fit(batch)
+    assert gap(fitted, data) < 0.05
+    assert (OnlinePCA(3).fit(np.full((20, 600), 3.0)).explained_variance_ == 0).all()
+
+
 def test_wide_data_of_low_rank_end_without_a_warning():
     generator = np.random.default_rng(0)
-    data = (generator.standard_normal((400, 3)) @ generator.standard_normal((3, 700))).astype(np.float32)
+    data = (generator.standard_normal((600, 3)) @ generator.standard_normal((3, 700))).astype(np.float32)
     assert OnlinePCA(5, random_state=0).fit(data).n_iter_ < 6
 
 

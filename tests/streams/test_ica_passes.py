@@ -134,11 +134,14 @@ def test_steps_are_as_long_as_the_last_two_turns_say():
 
 def test_sources_that_depend_on_each_other_are_found_in_few_steps():
     """Sources with a common scale, as in recordings: full Newton steps would go back and forth for ever."""
-    generator = np.random.default_rng(0)
-    data = generator.laplace(size=(5000, 8)) * generator.gamma(0.3, size=(5000, 1))
-    found, _ = separated(data @ generator.standard_normal((8, 8)), tolerance=1e-4)
-    assert found.ending == "converged"
-    assert found.steps < 25
+    steps = []
+    for seed in range(4):
+        generator = np.random.default_rng(seed)
+        data = generator.laplace(size=(5000, 8)) * generator.gamma(0.3, size=(5000, 1))
+        found, _ = separated(data @ generator.standard_normal((8, 8)), tolerance=1e-4)
+        assert found.ending == "converged"
+        steps.append(found.steps)
+    assert np.mean(steps) < 25
 
 
 @pytest.mark.parametrize("size", [1, 37, 5000])

@@ -137,8 +137,35 @@ def test_curvatures_within_three_deviations_of_sampling_count_as_that_and_as_gau
     cross = torch.triu(torch.ones(4, 4, dtype=torch.float64), 1)
     h = torch.tensor([0.5, 3 * deviation, 3 * deviation, 3.1 * deviation], dtype=torch.float64)
     weighted = cross * torch.tensor([1, 1, -1, -1])
+    model.far = False
     torch.testing.assert_close(model.turn(cross), (weighted - weighted.T) / (h + h.unsqueeze(1)))
     assert not adapted([0.5, 0.1 * deviation], 10**6).nearly_gaussian().any()
+
+
+def test_far_from_a_solution_directions_like_noise_take_the_sign_of_the_data_unless_there_are_both_kinds():
+    deviation = CONTRASTS["logcosh"].deviation / 10
+    mostly_peaked = adapted([0.5, 3 * deviation, -3 * deviation, -2 * deviation], 100)
+    assert mostly_peaked.signs.tolist() == [1, 1, 1, 1]
+    assert adapted([-0.5, 3 * deviation, -3 * deviation, 2 * deviation], 100).signs.tolist() == [-1, -1, -1, -1]
+    assert adapted([0.5, -0.4, -3 * deviation, 3 * deviation], 100).signs.tolist() == [1, -1, -1, 1]
+    mostly_peaked.angle(torch.full((4, 4), 1e-2, dtype=torch.float64))
+    assert mostly_peaked.signs.tolist() == [1, 1, -1, -1]
+
+
+def test_steps_turn_by_a_cayley_transform_and_landing_keeps_rounding_from_adding_up():
+    generator = torch.Generator().manual_seed(0)
+    draw = torch.randn(5, 5, generator=generator, dtype=torch.float64)
+    turn, eye = (draw - draw.T) / 20, torch.eye(5, dtype=torch.float64)
+    model = model_of(eye)
+    model.step(turn, 0.5)
+    torch.testing.assert_close(model.X, torch.linalg.inv(eye + turn / 4) @ (eye - turn / 4))
+    model.step(1e6 * turn, 1.0)
+    assert float((model.X.T @ model.X - eye).norm()) < 1e-12
+    model = model_of(eye.float())
+    for _ in range(2000):
+        model.step(turn.float(), 1.0)
+        model.land()
+    assert float((model.X.T @ model.X - eye).norm()) < 1e-6
 
 
 @pytest.mark.parametrize("contrast", CONTRASTS)

@@ -32,7 +32,8 @@ from glideslope.streams.pca_stream import Subspace
 
 # Samples of a batch by default: smaller ones take longer, larger ones find less in the same pass.
 SMALLEST_BATCH = 256
-# Up to this many features the covariance is decomposed: its eigenvectors take less time than a few passes.
+# Up to this many features the covariance is decomposed, and up to this many samples their products: eigenvectors of
+# that size take less time than a few passes.
 NARROW = 512
 # Passes by default, at most: about the time of the randomized solver of scikit-learn, and closer on every spectrum.
 MOST_PASSES = 6
@@ -41,9 +42,9 @@ MOST_PASSES = 6
 class OnlinePCA(StreamEstimator):
     """Principal components of data that come in batches, do not fit in memory, or are too wide for a covariance.
 
-    `fit` has all data and finds the components of an exact decomposition: from the covariance for up to 512 features,
-    otherwise by passes over the data, until what is missing is below `tol`. `partial_fit` and `fit_stream` see every
-    sample once: each batch, of any size, turns the components a little, and the result is an estimate.
+    `fit` has all data and finds the components of an exact decomposition: at once for up to 512 features, or samples in
+    memory, otherwise by passes over the data, until what is missing is below `tol`. `partial_fit` and `fit_stream` see
+    every sample once: each batch, of any size, turns the components a little, and the result is an estimate.
 
     For more features than one machine holds, give DTensors whose columns are on many ranks, `Shard(1)`, on all of them:
     `components_` and `mean_` are then DTensors spread alike, and so are the samples that `inverse_transform` gives.
@@ -54,7 +55,7 @@ class OnlinePCA(StreamEstimator):
         forgetting: In a stream, the share of the past that a batch replaces, in (0, 1], for data that change over time;
             None weighs every sample alike.
         n_epochs: Passes of `fit` over the data at most; the first learns batch by batch. None means as many as needed,
-            at most six, and one for up to 512 features.
+            at most six, and one for up to 512 features or samples.
         whiten: Whether `transform` gives components of unit variance.
         tol: `fit` stops when, relative to its variance, what is missing of a component is below it.
         device: Where to compute, such as "cuda".
@@ -113,7 +114,8 @@ class OnlinePCA(StreamEstimator):
         progress = Progress(type(self).__name__, self.verbose)
         self.n_samples_seen_, self.n_iter_ = len(rows), 1
         with torch.inference_mode():
-            if self.n_epochs is None and rows.shape[1] <= NARROW and rows.ranks is None:
+            few = rows.shape[1] <= NARROW or (len(rows) <= NARROW and rows.in_memory)
+            if self.n_epochs is None and rows.ranks is None and few:
                 self._decompose(rows, progress)
             else:
                 self._make_passes(rows, progress)
@@ -122,12 +124,17 @@ class OnlinePCA(StreamEstimator):
         return self
 
     def _decompose(self, rows: Rows, progress: Progress) -> None:
-        """The eigenvectors of the covariance, which is small."""
-        moments = Moments(rows.shape[1], covariance=True, device=compute_device(self))
-        for batch in batches_of(rows, max(1, PIECE_NUMBERS // rows.shape[1]), self, None):
+        """The eigenvectors of the covariance, or of the products of few samples: whichever is small."""
+        narrow = rows.shape[1] <= NARROW
+        moments = Moments(rows.shape[1], covariance=narrow, device=compute_device(self))
+        size = max(1, PIECE_NUMBERS // rows.shape[1]) if narrow else len(rows)
+        for batch in batches_of(rows, size, self, None):
             moments.update(batch)
             progress.say(f"{moments.count:.0f} of {len(rows)} samples")
-        self._stream.take_over(moments)
+        if narrow:
+            self._stream.take_over(moments)
+        else:
+            self._stream.take_over_rows(batch, moments)
 
     def _make_passes(self, rows: Rows, progress: Progress) -> None:
         """A pass batch by batch, then passes of one step each."""

@@ -28,15 +28,18 @@ class Contrast(NamedTuple):
     """Standard deviation of the mean of ψ'(y) - y ψ(y) over N Gaussian y scaled to unit variance, times sqrt(N)."""
 
 
+def _fast_tanh(Y: Tensor) -> Tensor:
+    # NumPy's takes a tenth of the time of torch's on a CPU.
+    return torch.from_numpy(np.tanh(Y.detach().numpy())) if Y.device.type == "cpu" else torch.tanh(Y)
+
+
 def _tanh(Y: Tensor) -> tuple[Tensor, Tensor]:
-    # NumPy's tanh takes a tenth of the time of torch's on a CPU.
-    scores = torch.from_numpy(np.tanh(Y.numpy())) if Y.device.type == "cpu" else torch.tanh(Y)
+    scores = _fast_tanh(Y)
     return scores, Y.shape[1] - torch.linalg.vecdot(scores, scores)
 
 
 def _tanh_slopes(Y: Tensor) -> Tensor:
-    share = torch.sigmoid(Y + Y)
-    return 4 * share * (1 - share)
+    return 1 - _fast_tanh(Y).square_()
 
 
 def _gauss(Y: Tensor) -> tuple[Tensor, Tensor]:

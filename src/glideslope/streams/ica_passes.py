@@ -19,6 +19,8 @@ SAMPLE_ROWS, SAMPLE_ROWS_PER_COMPONENT = 2048, 100
 # Each sample is this many times larger than the one before. It takes two or three steps, so that all samples together
 # cost less than one pass over all rows.
 SAMPLE_GROWTH = 8
+# All rows are at least this many times more than the last sample: otherwise it would cost as much as it saves.
+LEAST_GROWTH = 4
 # Numbers of the largest sample, which is held in memory: 64 megabytes of float32.
 LARGEST_SAMPLE = 2**24
 # A sample of a file is read in this many pieces, evenly spread.
@@ -28,8 +30,8 @@ SAMPLE_PIECES = 64
 SHARE_OF_NOISE = 0.6
 # Steps on a sample at most: solutions are found in 4 to 20, if there is one.
 SAMPLE_STEPS = 40
-# A step is the last one if it is expected to leave an angle this many times below the tolerance.
-MARGIN = 5
+# A step is expected to leave this many times what it would if the angle fell as it did in the step before.
+MARGIN = 2
 # Weights of a step: beyond these, two turns do not say enough of the curvature.
 SHORTEST, LONGEST = 0.3, 8.0
 # An angle is due to rounding when it is this many roundings of 1 over the least curvature, and falls no more.
@@ -56,6 +58,8 @@ class Descent:
     most: int
     from_anywhere: bool
     report: Callable[[int, float], None] = lambda _, __: None
+    rate: float = 1.0
+    """Factor by which a step was last seen to change the angle, here or on fewer rows."""
     steps: int = 0
     angle: float = math.inf
     ending: str = "limit"
@@ -75,8 +79,9 @@ class Descent:
             turn = model.turn(statistics.cross)
             before, self.angle = self.angle, model.angle(turn)
             self.report(self.steps, self.angle)
-            expected = self.angle if last is None else self.angle * min(1.0, MARGIN * self.angle / before)
-            if expected <= self.enough:
+            if last is not None:
+                self.rate = self.angle / before
+            if self.angle * min(1.0, MARGIN * self.rate) <= self.enough:
                 self.ending = "converged"
             elif last is not None and before <= self.angle <= ROUNDINGS * model.angle_of_rounding():
                 self.ending = "rounding"
@@ -90,6 +95,7 @@ class Descent:
             weight = 1.0 if last is None else length_of_step(last, turn, weight)
             model.step(turn, weight)
             last = turn
+        model.land()
         return self.ending
 
     def _leaves_saddle(self) -> bool:
@@ -112,8 +118,8 @@ def length_of_step(last: Tensor, turn: Tensor, weight: float) -> float:
     return min(max(weight * float(last.square().sum()) / curvature, SHORTEST), LONGEST)
 
 
-def solve_sample(model: Unmixing, Z: Tensor, enough: float, *, from_anywhere: bool) -> None:
-    """Newton steps on some rows.
+def solve_sample(model: Unmixing, Z: Tensor, enough: float, *, from_anywhere: bool) -> float:
+    """Newton steps on some rows; the rate at which they converged.
 
     Args:
         model: Gets a new X.
@@ -126,7 +132,9 @@ def solve_sample(model: Unmixing, Z: Tensor, enough: float, *, from_anywhere: bo
     least = torch.finfo(Z.dtype).eps * float(variances.max())
     white = (directions / variances.clamp(min=least).sqrt() @ directions.T) @ Z
     blocks = torch.split(white, max(1, BLOCK_NUMBERS // len(Z)), 1)
-    Descent(model, lambda: (model.X.T @ block for block in blocks), enough, SAMPLE_STEPS, from_anywhere).run()
+    steps = Descent(model, lambda: (model.X.T @ block for block in blocks), enough, SAMPLE_STEPS, from_anywhere)
+    steps.run()
+    return steps.rate
 
 
 def separate(
@@ -141,17 +149,22 @@ def separate(
         max_passes: Passes over all rows at most.
         report: Called in every such pass with its number and the angle.
     """
-    wanted, first = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COMPONENT * model.X.shape[1]), True
-    while 2 * wanted < len(rows) and wanted * rows.shape[1] <= LARGEST_SAMPLE:
+    wanted, first, rate = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COMPONENT * model.X.shape[1]), True, 1.0
+    while LEAST_GROWTH * wanted < len(rows) and wanted * rows.shape[1] <= LARGEST_SAMPLE:
         Z = model.sources(sample(rows, wanted).to(model.X.device), model.whitening)
-        solve_sample(model, Z, max(SHARE_OF_NOISE / math.sqrt(wanted), tolerance), from_anywhere=first)
+        rate = solve_sample(model, Z, max(SHARE_OF_NOISE / math.sqrt(wanted), tolerance), from_anywhere=first)
         wanted, first = wanted * SAMPLE_GROWTH, False
 
+    few = list(rows.blocks(BLOCK_NUMBERS)) if len(rows) * rows.shape[1] <= BLOCK_NUMBERS else []
+    white = [model.sources(block.to(model.X.device), model.whitening) for _, block in few]  # once, where that is little
+
     def sources() -> Iterator[Tensor]:
+        if white:
+            return (model.X.T @ Z for Z in white)
         B = model.unmixing
         return (model.sources(block.to(B.device), B) for _, block in rows.blocks(BLOCK_NUMBERS))
 
-    passes = Descent(model, sources, tolerance, max_passes, first, report)
+    passes = Descent(model, sources, tolerance, max_passes, first, report, rate)
     passes.run()
     return passes
 

@@ -1,9 +1,9 @@
-"""Independent components by landing on O(p): the rotation of whitened data, and one step towards it.
+"""Independent components: the rotation of whitened data, and one step towards it.
 
 For Y = X^T Z with white columns Z, C = Y ψ(Y)^T / N and signs s_j = ±1 (super- or sub-Gaussian), the field of
 Σ_j s_j E G(y_j) is X Ω with Ω skew. At independent sources the curvature of a turn in the plane (i, j) is h_i + h_j,
 h_j = s_j (E ψ'(y_j) - E y_j ψ(y_j)), so that Ω_ij = (s_j C_ij - s_i C_ji) / (h_i + h_j) is a Newton step, of length 1.
-It is a gradient estimate like any other: the landing step keeps X orthogonal.
+X is p x p and turned by a Cayley transform. The normal part of a landing step, Newton-Schulz, keeps it orthogonal.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glideslope.engine.production import take_step
-from glideslope.engine.rule import StepRule
+from glideslope.formulas.normal import newton_schulz_factor
 from glideslope.formulas.orthogonality import subtract_identity_
 from glideslope.streams.ica_contrast import Contrast
 
 # A source within this many deviations of sampling counts as Gaussian.
 DEVIATIONS = 3
-RULE = StepRule(normal_step="polar")
+# A step turns by this root mean square angle over components at most, in radians: about how far a random start is off.
+LONGEST_TURN = 0.6
+# A turn by more, as root mean square over components, is one of a start.
+LARGE_TURN = 0.2
 # A mean of so many deviations of the data costs two digits at most where it is subtracted after the product.
 SMALL_MEAN = 100
 
@@ -57,6 +59,8 @@ class Unmixing:
         """E ψ'(y_j), shape (p,)."""
         self.deviation = 0.0
         """Standard deviation that the curvature of a Gaussian source has from sampling."""
+        self.far = True
+        """Whether the last turn was a large one."""
 
     def whiten_by(self, mean: Tensor, whitening: Tensor) -> None:
         """Take a mean and a whitening matrix."""
@@ -129,9 +133,17 @@ class Unmixing:
 
     @property
     def signs(self) -> Tensor:
-        """+1 for super- and -1 for sub-Gaussian sources, by the sign of their curvature, shape (p,)."""
+        """+1 for super- and -1 for sub-Gaussian sources, by the sign of their curvature, shape (p,).
+
+        Far from a solution the sign of a direction that looks like noise is chance, and following it ends at a worse
+        solution. Unless there are sources of the other kind, such directions get the sign of most of the data.
+        """
         assert self.curvature is not None
-        return torch.where(self.curvature < 0, -1.0, 1.0).to(self.X.dtype)
+        signs = torch.ones_like(self.curvature).copysign_(self.curvature)
+        if not self.far:
+            return signs
+        common, weak = torch.ones_like(signs[0]).copysign_(self.curvature.sum()), self.like_noise()
+        return torch.where(weak & (weak | (signs == common)).all(), common, signs)
 
     def nearly_gaussian(self) -> Tensor:
         """Which sources are within three deviations of Gaussian, shape (p,)."""
@@ -169,12 +181,15 @@ class Unmixing:
         and negative there.
 
         Args:
-            sources: Blocks of Y at the present X, shape (p, b) each.
+            sources: Blocks of Y at the X that `adapt` was called with, shape (p, b) each.
         """
-        half, signs = torch.zeros_like(self.X), self.signs
+        assert self.curvature is not None
+        assert self.slope is not None
+        half, count = torch.zeros_like(self.X), 0
         for Y in sources:
-            sizes = torch.linalg.vecdot(Y, self.contrast.scores(Y)[0])
-            half += signs * (Y.square() @ self.contrast.slopes(Y).T - sizes)
+            half += Y.square() @ self.contrast.slopes(Y).T
+            count += Y.shape[1]
+        half = self.signs * (half / count - (self.slope - self.curvature))
         curvature = (half + half.T).fill_diagonal_(0)
         i, j = divmod(int(curvature.argmin()), len(curvature))
         if not curvature[i, j] < 0:
@@ -187,11 +202,20 @@ class Unmixing:
     def angle(self, turn: Tensor) -> float:
         """Root mean square of the angles of a turn, over planes: the gradient relative to the curvature."""
         p = turn.shape[0]
-        return float(torch.linalg.vector_norm(turn)) / math.sqrt(max(p * (p - 1), 1))
+        length = float(torch.linalg.vector_norm(turn))
+        self.far = length > LARGE_TURN * math.sqrt(p)
+        return length / math.sqrt(max(p * (p - 1), 1))
 
     def step(self, turn: Tensor, weight: float) -> None:
-        """A landing step of size `weight` along X Ω."""
-        self.X = take_step(self.X, self.X @ turn, weight, RULE).X
+        """Turn X by `weight` Ω, or by less where that is far: X (I + w/2 Ω)^-1 (I - w/2 Ω)."""
+        weight = min(weight, LONGEST_TURN * math.sqrt(len(turn)) / max(float(torch.linalg.vector_norm(turn)), 1e-30))
+        denominator = turn * (weight / 2)
+        denominator.diagonal().add_(1)
+        self.X = self.X @ torch.linalg.solve_ex(denominator, denominator.mT).result
+
+    def land(self) -> None:
+        """X (1.5 I - ½ X^T X), so that the rounding of steps does not add up: the normal part of a landing step."""
+        self.X = self.X @ newton_schulz_factor(self.X.mT @ self.X)
 
     def negentropy(self, sources: Iterable[Tensor]) -> float:
         """Σ_j (E G(y_j) - E G(ν))² over blocks of Y, ν Gaussian: larger means less Gaussian sources."""

@@ -95,6 +95,7 @@ class SourceStream:
         statistics = self.model.decorrelated(rows)
         self.model.adapt(statistics, share)
         self.model.step(self.model.turn(statistics.cross), share)
+        self.model.land()
 
     def _solve_buffer(self) -> None:
         """Newton steps on all rows so far; the buffer goes once it is large enough for a start."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from glideslope.solve.problems.pca import PCA
 from glideslope.solve.rows import Rows
+from glideslope.stiefel.geometry import BLOCK_ROWS
 from glideslope.streams.pca_stream import Subspace
 
 # Roundings of the largest variance that count as none.
@@ -40,58 +41,82 @@ class Refinement:
     report: Callable[[int], None]
     gradient: float = math.inf
     """Root mean square of ‖C v - λ v‖ / λ over the directions v asked for, as it was last seen."""
+    _before: Tensor | None = None
 
     def run(self) -> int:
-        """Refine the subspace; how many passes that took."""
-        stream, before = self.stream, None
+        """Refine the subspace; how many passes that took.
+
+        Besides X, two matrices of its size are held, and a third while one is made orthonormal: all other products are
+        written in place, a block of rows at a time.
+        """
+        stream = self.stream
         assert stream.X is not None
+        stream.drop_scratch()
         problem = PCA(self.rows.centred(stream.moments.mean), stream.X.shape[1])
         for number in range(1, self.passes + 1):
             self.report(number)
-            _, G = problem.value_and_gradient(stream.X)
-            X, CX, variances, rotation = self._ritz(stream.X, G.neg_())
-            self.gradient = self._relative_gradient(X, CX, variances)
-            before = self._step(X, CX, variances, None if before is None else before @ rotation)
+            CX = problem.value_and_gradient(stream.X)[1].neg_()
+            variances = self._to_ritz_basis(CX)
+            self.gradient = self._relative_gradient(CX, variances)
+            self._step(CX, variances)
+            del CX
             if self.gradient <= self.tolerance:
-                return number
-        return self.passes
+                break
+        self._before = None
+        return number
 
-    def _ritz(self, X: Tensor, CX: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """X and C X in the basis of rising variances along X, with the variances (float64) and the rotation."""
+    def _to_ritz_basis(self, CX: Tensor) -> Tensor:
+        """Turn X, C X and the X before to the basis of rising variances along X, which are returned in float64."""
+        X = self.stream.X
+        assert X is not None
         power = self.stream.geometry.cross(X, CX).double()
+        variances: Tensor
         variances, rotation = torch.linalg.eigh((power + power.T) / 2)
-        rotation = rotation.to(X.dtype)
-        return X @ rotation, CX @ rotation, variances, rotation
+        for matrix in (X, CX, self._before):
+            if matrix is not None:
+                multiply_(matrix, rotation)
+        return variances
 
-    def _relative_gradient(self, X: Tensor, CX: Tensor, variances: Tensor) -> float:
-        p = self.stream.n_components
+    def _relative_gradient(self, CX: Tensor, variances: Tensor) -> float:
+        X, p = self.stream.X, self.stream.n_components
+        assert X is not None
         wanted, floor = variances[-p:], self._floor(variances)
         total = float(self.stream.geometry.total(self.stream.moments.covariance().sum()))
         # If no variance is left besides that along X, directions at rounding have no gradient to be relative to.
         nothing_left = total - float(variances.sum()) <= floor
-        scale = torch.where(wanted > floor, wanted, math.inf if nothing_left else floor).to(X.dtype)
-        residual = torch.addcmul(CX[:, -p:], X[:, -p:], variances[-p:].to(X.dtype), value=-1)
-        return self.stream.geometry.norm(residual.div_(scale)) / math.sqrt(p)
+        scale = torch.where(wanted > floor, wanted, math.inf if nothing_left else floor)
+        squares = torch.zeros_like(wanted)
+        for x, cx in zip(torch.split(X[:, -p:], BLOCK_ROWS), torch.split(CX[:, -p:], BLOCK_ROWS), strict=True):
+            squares += torch.addcmul(cx, x, wanted.to(X.dtype), value=-1).double().div_(scale).square_().sum(0)
+        return math.sqrt(float(self.stream.geometry.total(squares).sum()) / p)
 
     def _floor(self, variances: Tensor) -> float:
         """The variance that rounding of products with C leaves of zero."""
         limits = torch.finfo(self.stream.dtype)
         return max(ROUNDINGS * limits.eps * float(variances.max()), limits.tiny)
 
-    def _step(self, X: Tensor, CX: Tensor, variances: Tensor, before: Tensor | None) -> Tensor:
-        """The next matrix, made orthonormal, which the stream gets; the present one, multiplied by the same factor.
+    def _step(self, Y: Tensor, variances: Tensor) -> None:
+        """The next matrix, made orthonormal, from Y = C X, which is overwritten. X, times the same, is the one before.
 
         Columns are scaled first: they grow by very different factors, and orthonormalising would cost digits.
         """
-        geometry = self.stream.geometry
+        geometry, X = self.stream.geometry, self.stream.X
+        assert X is not None
         centre = max(float(variances[0]), self._floor(variances)) / 2
-        Y = CX.div_(centre).sub_(X)
-        if before is not None:
-            Y = Y.mul_(2).sub_(before)
+        Y.div_(centre).sub_(X)
+        if self._before is not None:
+            Y.mul_(2).sub_(self._before)
+            self._before = None
         lengths = geometry.total(torch.linalg.vector_norm(Y, dim=0).square()).sqrt()
         Y /= lengths
-        after = geometry.orthonormal(Y)
-        factor = geometry.cross(after, Y).double()
-        self.stream.X = after
-        inverse: Tensor = torch.linalg.inv(factor)
-        return (X / lengths) @ inverse.to(X.dtype)
+        self.stream.X = geometry.orthonormal(Y)
+        factor = geometry.cross(self.stream.X, Y).double()
+        self._before = multiply_(X.div_(lengths), torch.linalg.inv(factor))
+
+
+def multiply_(M: Tensor, factor: Tensor) -> Tensor:
+    """M times a square matrix, in place, a block of rows at a time."""
+    factor = factor.to(M.dtype)
+    for block in torch.split(M, BLOCK_ROWS):
+        block.copy_(block @ factor)
+    return M

@@ -12,7 +12,7 @@ from glideslope.engine.products import Workspace
 from glideslope.engine.rule import StepRule
 from glideslope.formulas.normal import newton_schulz_factor
 from glideslope.stiefel.geometry import Whole
-from glideslope.streams.moments import Moments
+from glideslope.streams.moments import PIECE_NUMBERS, Moments
 
 # Directions with less than this share of the mean variance are scaled as if they had it.
 LEAST_VARIANCE = 1e-5
@@ -68,6 +68,10 @@ class Subspace:
         """Without scratch memory."""
         return self.__dict__ | {"_workspace": Workspace(), "_other": None}
 
+    def drop_scratch(self) -> None:
+        """Give back the memory that only steps along batches need."""
+        self._workspace, self._other = Workspace(), None
+
     def take_over(self, moments: Moments) -> None:
         """Begin with the exact decomposition of a whole covariance matrix."""
         variances, directions = torch.linalg.eigh(moments.covariance())
@@ -77,6 +81,36 @@ class Subspace:
         if float(self.moments.scatter.max()) > 0:
             self.X = directions[:, -q:].to(self.dtype).contiguous()
             self.power = torch.diag(variances[-q:].clamp(min=0))
+
+    def take_over_rows(self, rows: Tensor, moments: Moments) -> None:
+        """Begin with the exact decomposition of few rows a, shape (N, n), from their products: O(N² n).
+
+        With A the centred rows and A A^T = U Σ² U^T, the directions are A^T U Σ^-1, for as many as have a variance that
+        is more than rounding; the others are completed at random.
+
+        Args:
+            rows: All there are.
+            moments: Of these rows, with variances only.
+        """
+        self.moments = moments
+        centred = rows - moments.mean.to(rows.dtype)
+        gram = torch.zeros((len(rows),) * 2, dtype=torch.float64, device=rows.device)
+        for block in torch.split(centred, PIECE_NUMBERS // len(rows) or 1, 1):
+            wide = block.double()
+            gram.addmm_(wide, wide.T)
+        squares, left = torch.linalg.eigh(gram)
+        q = min(self.n_components + SPARE, self.n_columns)
+        found = min(q, len(rows), int((squares > len(rows) * torch.finfo(self.dtype).eps ** 2 * squares[-1]).sum()))
+        if found == 0:
+            return
+        X = self.geometry.gaussian(self.n_columns, q, self.generator, self.dtype).to(rows.device)
+        leading = X[:, q - found :]
+        leading.copy_(centred.T @ (left[:, -found:] / squares[-found:].sqrt()).to(self.dtype))
+        leading.copy_(self.geometry.orthonormal(leading))
+        X[:, : q - found] -= leading @ (leading.T @ X[:, : q - found])
+        self.X = self.geometry.orthonormal(X)
+        self.power = torch.zeros((q, q), dtype=torch.float64, device=rows.device)
+        self.power.diagonal()[q - found :] = squares[-found:] / len(rows)
 
     def update(self, rows: Tensor) -> None:
         """One step along a batch of rows, shape (b, n), of any b >= 1."""

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import glideslope as gs
 from recipes.rotations.fold import ROLES, places, rotated, sizes
-from recipes.rotations.quantise import Grid, Quantisation, fake_quantise, quantised
+from recipes.rotations.quantise import Quantisation, fake_quantise, quantised
 
 
 class Rotations(nn.Module):
@@ -76,14 +76,13 @@ def cross_entropy(model: Any, grids: Quantisation, batches: Callable[[int], Tens
 
 
 def rounding_error(model: Any, grids: Quantisation, layers_per_step: int | None = None, seed: int = 0) -> Objective:
-    """Without data: the relative error of rounding the rotated weights, and vectors that writers add to the stream.
+    """Without data: mean over the linears of ‖Y - Q(Y)‖² / ‖Y‖², Y the rotated weight; Q(Y) is held fixed.
 
-    The columns of a writer's weight are what its inputs add to the stream: they stand in for tokens and are rounded on
-    the inputs' grid; so are those of the values, for the heads. The rounded values are held fixed in the gradient.
+    One weight at a time, so memory is that of the largest.
 
     Args:
         model: As `fuse_norms_` returns it.
-        grids: What to round to.
+        grids: Those of the weights are used.
         layers_per_step: Layers drawn per step, by its number and the seed; None for all of them.
         seed: Of the draws.
     """
@@ -96,17 +95,10 @@ def rounding_error(model: Any, grids: Quantisation, layers_per_step: int | None 
             if i in drawn:
                 W = linear.weight.to(rotations.R1.dtype)
                 Y, _ = rotated(W, None, ROLES[place], rotations.R1, rotations.R2[i])
-                error = squared_error(Y, grids.weights)
-                if not ROLES[place].reads or ROLES[place].heads:
-                    error = error + squared_error(Y.mT, grids.inputs)
+                error = (Y - fake_quantise(Y.detach(), grids.weights)).square().sum()
                 loss = error / (W.square().sum() * len(drawn) * len(ROLES))
                 loss.backward()
                 total += loss.item()
         return total
 
     return objective
-
-
-def squared_error(Y: Tensor, grid: Grid) -> Tensor:
-    """‖Y - Q(Y)‖², Q(Y) taken as a constant."""
-    return (Y - fake_quantise(Y.detach(), grid)).square().sum()

@@ -32,10 +32,11 @@ def decoder(name="Llama", dtype=torch.float32, **changed):
     family = name.partition(",")[0]
     config = getattr(transformers, f"{family}Config")(**{**SHAPE, **DECODERS.get(name, {}), **changed})
     torch.manual_seed(0)
-    model = getattr(transformers, f"{family}ForCausalLM")(config).to(dtype).eval().requires_grad_(False)
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval().requires_grad_(False)
     for place, parameter in model.named_parameters():
         centre = 1.0 if "norm" in place else 0.0
-        parameter.copy_(centre + 0.2 * torch.randn(parameter.shape, dtype=torch.float64))
+        drawn = centre + 0.2 * torch.randn(parameter.shape, dtype=torch.float64)
+        parameter.data = drawn.to(dtype)  # not model.to(dtype): the frequencies of the positions stay float32
     if dtype == torch.float64:
         for module in model.modules():
             if type(module).__name__.endswith("RMSNorm"):

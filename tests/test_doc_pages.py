@@ -10,7 +10,16 @@ OPTIMIZERS = sorted((ROOT / "docs" / "optimizers").glob("*.md"))
 PAGES = [
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("quickstart", "how-to-choose", "training-loops", "minimize", "muon", "scaling", "estimators")
+        for name in (
+            "quickstart",
+            "how-to-choose",
+            "training-loops",
+            "minimize",
+            "muon",
+            "scaling",
+            "estimators",
+            "rotations",
+        )
     ),
     *OPTIMIZERS,
 ]

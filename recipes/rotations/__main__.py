@@ -79,7 +79,7 @@ def main(given: list[str] | None = None) -> None:
 
 
 def largest_entry(R: torch.Tensor) -> float:
-    """max |RᵀR - I|, in float64."""
+    """Max |RᵀR - I|, in float64."""
     R = R.double()
     return (R.mT @ R - torch.eye(len(R), dtype=R.dtype, device=R.device)).abs().max().item()
 

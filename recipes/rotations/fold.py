@@ -47,7 +47,9 @@ def check_architecture(model: Any) -> None:
         for place in places:
             found = part(model, place)
             if found is None:
-                raise ValueError(f"{name} has no {place}: only decoders laid out like Llama, Qwen or Mistral can be folded")
+                raise ValueError(
+                    f"{name} has no {place}: only decoders laid out like Llama, Qwen or Mistral can be folded"
+                )
             if not isinstance(found, kind):
                 raise ValueError(f"{place} of {name} must be a torch.nn.{kind.__name__}; got {type(found).__name__}")
     known = {*ROLES, *NORMS, *UNTOUCHED}

@@ -1,7 +1,7 @@
 """Perplexity of SmolLM2 under quantisation, by rotation: `python -m recipes.rotations.measure --learned FOLDER`.
 
-FOLDER holds what `python -m recipes.rotations smollm2` wrote to `cross-entropy` and `data-free`. Text: the test part of Python's help topics. What is
-recorded is not repeated. Writes results/smollm2.json.
+FOLDER holds what `python -m recipes.rotations smollm2` wrote to `cross-entropy` and `data-free`. The text is the test
+part of Python's help topics. What is recorded is not repeated. Writes results/smollm2.json.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ FIXED = {"none": "identity", "random": "random", "Hadamard-like": "hadamard"}
 
 @torch.no_grad()
 def perplexity(model: Any, ids: Tensor, grids: Quantisation, rotations: Rotations | None = None) -> float:
-    """exp of the mean loss of the next token over sequences of token ids."""
+    """Exp of the mean loss of the next token over sequences of token ids."""
     losses = []
     with quantised(model, grids, rotations, recompute=False):
         for batch in ids.split(BATCH):
@@ -58,6 +59,15 @@ def learning(folder: Path) -> dict[str, Any]:
     return {"command": command, **{key: found[key] for key in keys}, "values": values}
 
 
+def planned(names: list[str]) -> Iterator[tuple[str, str, int, str]]:
+    """Key, rotation, seed and quantisation of every run; learned rotations also without rounding, to see the fold."""
+    for seed in range(max(SEEDS.values())):
+        for name in names:
+            for setting in SETTINGS if name in FIXED else ("W16A16", *SETTINGS):
+                if seed < SEEDS[name]:
+                    yield f"{name} | {seed} | {setting}", name, seed, setting
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--learned", type=Path, required=True, help="folder with data-free/ and cross-entropy/")
@@ -78,14 +88,12 @@ def main() -> None:
     for name in arguments.rotations:
         if name not in FIXED:
             record.setdefault("learning", {})[name] = learning(arguments.learned / name)
-        for seed in range(SEEDS[name]):
-            for setting in SETTINGS if name in FIXED else ("W16A16", *SETTINGS):
-                key = f"{name} | {seed} | {setting}"
-                if key not in record["runs"]:
-                    rotations = rotations_of(model, name, seed, arguments.learned)
-                    record["runs"][key] = perplexity(model, ids, Quantisation.named(setting), rotations)
-                    write_whole(arguments.output, [json.dumps(record, indent=1).encode()])
-                    print(f"{key}: {record['runs'][key]:.2f}", flush=True)
+    for key, name, seed, setting in planned(arguments.rotations):
+        if key not in record["runs"]:
+            rotations = rotations_of(model, name, seed, arguments.learned)
+            record["runs"][key] = perplexity(model, ids, Quantisation.named(setting), rotations)
+            write_whole(arguments.output, [json.dumps(record, indent=1).encode()])
+            print(f"{key}: {record['runs'][key]:.2f}", flush=True)
 
 
 if __name__ == "__main__":

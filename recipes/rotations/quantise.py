@@ -60,7 +60,7 @@ class Round(torch.autograd.Function):
 
 
 def fake_quantise(x: Tensor, grid: Grid, clip: Tensor | float = 1.0) -> Tensor:
-    """x rounded to the grid. Its derivative is that of step * round(x / step) with round' = 1, the step's included.
+    """X rounded to the grid. Its derivative is that of step * round(x / step) with round' = 1, the step's included.
 
     Args:
         x: Any shape; the last dimension a multiple of `grid.group`.
@@ -126,7 +126,9 @@ def rounded_linear(
     W, bias = linear.weight, linear.bias
     if rotations is not None:
         wide = rotations.R1.dtype
-        W, bias = rotated(W.to(wide), None if bias is None else bias.to(wide), ROLES[place], rotations.R1, rotations.R2[i])
+        W, bias = rotated(
+            W.to(wide), None if bias is None else bias.to(wide), ROLES[place], rotations.R1, rotations.R2[i]
+        )
     W = fake_quantise(W, grids.weights, clips[0]).to(x.dtype)
     return functional.linear(fake_quantise(x, grids.inputs, clips[1]), W, None if bias is None else bias.to(x.dtype))
 
@@ -138,5 +140,5 @@ def rotated_embedding(embedding: nn.Embedding, rotations: Any, ids: Tensor) -> T
 
 
 def rotated_head(head: nn.Linear, rotations: Any, x: Tensor) -> Tensor:
-    """x (W R1)ᵀ, by turning x back: the head is not rounded."""
+    """X (W R1)ᵀ, by turning x back: the head is not rounded."""
     return functional.linear((x.to(rotations.R1.dtype) @ rotations.R1.mT).to(x.dtype), head.weight, head.bias)

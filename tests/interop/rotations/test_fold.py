@@ -8,6 +8,7 @@ from torch import nn
 from recipes.rotations.fold import fold_, fuse_norms_
 from recipes.rotations.rotations import Rotations, hadamard_like
 
+UNMOVED = ("q_norm.weight", "k_norm.weight", "q_proj.bias", "k_proj.bias", "gate_proj.bias", "up_proj.bias")
 EXACT = {torch.float32: 1e-4, torch.float64: 1e-10}
 
 
@@ -21,8 +22,7 @@ def test_folding_leaves_the_logits_and_moves_the_weights(name, dtype):
     assert before.std() > 0.1
     assert (logits(model) - before).abs().max() < EXACT[dtype]
     kept = [p for p in weights if (model.get_parameter(p) - weights[p]).abs().max() < 1e-2]
-    assert kept == [p for p in weights if p.endswith((".q_norm.weight", ".k_norm.weight", "q_proj.bias", "k_proj.bias"))
-                    or p.endswith(("gate_proj.bias", "up_proj.bias"))]
+    assert kept == [place for place in weights if place.endswith(UNMOVED)]
     assert model.lm_head.weight is not model.model.embed_tokens.weight
     assert not model.config.tie_word_embeddings
 
@@ -43,9 +43,18 @@ def test_a_wrong_rotation_shows_in_the_logits(wrong):
     [
         (lambda model: delattr(model.model.layers[1].mlp, "gate_proj"), r"has no model\.layers\.1\.mlp\.gate_proj"),
         (lambda model: delattr(model, "lm_head"), r"LlamaForCausalLM has no lm_head"),
-        (lambda model: setattr(model.model.layers[0].mlp, "up_proj", nn.Conv1d(1, 1, 1)), r"up_proj .* must be a torch\.nn\.Linear; got Conv1d"),
-        (lambda model: setattr(model.model.layers[1], "after", nn.Linear(2, 2)), r"model\.layers\.1\.after .* has no known rotation"),
-        (lambda model: setattr(model.model, "norm", nn.LayerNorm(24)), r"model\.norm .*LayerNorm.* must be an RMS norm"),
+        (
+            lambda model: setattr(model.model.layers[0].mlp, "up_proj", nn.Conv1d(1, 1, 1)),
+            r"up_proj .* must be a torch\.nn\.Linear; got Conv1d",
+        ),
+        (
+            lambda model: setattr(model.model.layers[1], "after", nn.Linear(2, 2)),
+            r"model\.layers\.1\.after .* has no known rotation",
+        ),
+        (
+            lambda model: setattr(model.model, "norm", nn.LayerNorm(24)),
+            r"model\.norm .*LayerNorm.* must be an RMS norm",
+        ),
     ],
 )
 def test_a_part_that_is_missing_or_of_another_kind_is_named(change, message):

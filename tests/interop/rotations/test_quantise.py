@@ -30,7 +30,9 @@ def test_rounding_is_that_of_the_definition(bits, symmetric, group, generator):
     x = torch.randn(5, 12, generator=generator, dtype=torch.float64)
     grid = Grid(bits, symmetric, group)
     expected = [literal(part, grid) for part in x.reshape(-1, group or 12).tolist()]
-    assert torch.allclose(fake_quantise(x, grid), torch.tensor(expected, dtype=torch.float64).reshape(5, 12), atol=1e-12)
+    assert torch.allclose(
+        fake_quantise(x, grid), torch.tensor(expected, dtype=torch.float64).reshape(5, 12), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
@@ -106,9 +108,9 @@ def test_recomputing_keeps_one_hidden_state_per_layer_and_changes_no_gradient():
                 bytes_of[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
                 return tensor
 
-            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-                with quantised(model, Quantisation.named("W4A4"), rotations, recompute=recompute):
-                    model(tokens(), use_cache=False).logits.square().mean().backward()
+            counting = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+            with counting, quantised(model, Quantisation.named("W4A4"), rotations, recompute=recompute):
+                model(tokens(), use_cache=False).logits.square().mean().backward()
             kept[layers] = sum(bytes_of.values())
             if layers == 2:
                 saved[recompute] = rotations.R1.grad.clone()

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import torch
 
-import glideslope as gs
 from benchmarks.environment import Environment
 from recipes.rotations.export import export, load, read_rotations
-from recipes.rotations.fold import fuse_norms_
+from recipes.rotations.fold import fuse_norms_, off_orthogonal
 from recipes.rotations.learn import landing, learn
 from recipes.rotations.quantise import Quantisation
 from recipes.rotations.rotations import Rotations, cross_entropy, rounding_error
@@ -69,19 +68,12 @@ def main(given: list[str] | None = None) -> None:
     learn(rotations, objective, optimizer, arguments.steps, checkpoints=arguments.output / "checkpoints", report=report)
     record = {
         "about": Environment.now("python -m recipes.rotations", arguments.device, torch.float32).as_json(),
-        "distance_without_projection": gs.formulas.distance(rotations.R1.detach()).item(),
-        "largest_entry_without_projection": largest_entry(rotations.R1.detach()),
+        "largest_entry_without_projection": max(off_orthogonal(rotations.R1), off_orthogonal(rotations.R2)),
         "scales": rotations.scales.tolist() if arguments.scale_lr else None,
         "values": values,
     }
     (arguments.output / "learning.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
     export(model, rotations, arguments.output, tokenizer)
-
-
-def largest_entry(R: torch.Tensor) -> float:
-    """Max |RᵀR - I|, in float64."""
-    R = R.double()
-    return (R.mT @ R - torch.eye(len(R), dtype=R.dtype, device=R.device)).abs().max().item()
 
 
 if __name__ == "__main__":

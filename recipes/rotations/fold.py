@@ -160,14 +160,19 @@ def sizes(model: Any) -> tuple[int, int, int]:
     return config.hidden_size, config.num_hidden_layers, head
 
 
+def off_orthogonal(R: Tensor) -> float:
+    """The largest entry of |RᵀR - I| of a matrix or a batch, in float64."""
+    R = R.detach().double()
+    return (R.mT @ R - torch.eye(R.shape[-1], dtype=R.dtype, device=R.device)).abs().max().item()
+
+
 def check_rotations(model: Any, R1: Tensor, R2: Tensor) -> None:
     """A ValueError unless the shapes fit, the matrices are orthogonal and the norms' weights are fused."""
     hidden, layers, head = sizes(model)
     for name, R, shape in (("R1", R1, (hidden, hidden)), ("R2", R2, (layers, head, head))):
         if R.shape != shape:
             raise ValueError(f"{name} must have shape {shape} for this model; got {tuple(R.shape)}")
-        identity = torch.eye(shape[-1], dtype=torch.float64, device=R.device)
-        if (off := (R.double().mT @ R.double() - identity).abs().max().item()) > 1e-3:
+        if (off := off_orthogonal(R)) > 1e-3:
             raise ValueError(f"{name} must be orthogonal; max |RᵀR - I| is {off:.1e}: gs.project mends it")
     norms = [norm for layer in model.model.layers for norm in (getattr(layer, name) for name in NORMS)]
     if any((norm.weight != 1).any() for norm in [model.model.norm, *norms]):

@@ -55,8 +55,8 @@ def learning(folder: Path) -> dict[str, Any]:
     found = dict(json.loads((folder / "learning.json").read_text(encoding="utf-8")))
     command = found["about"]["command"].split(" --output ")[0]
     values = [float(f"{value:.5g}") for value in found["values"].values()]
-    keys = ("distance_without_projection", "largest_entry_without_projection")
-    return {"command": command, **{key: found[key] for key in keys}, "values": values}
+    key = "largest_entry_without_projection"
+    return {"command": command, key: found[key], "values": values}
 
 
 def planned(names: list[str]) -> Iterator[tuple[str, str, int, str]]:

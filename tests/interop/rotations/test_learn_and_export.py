@@ -11,7 +11,7 @@ import glideslope as gs
 from recipes.rotations import __main__ as command
 from recipes.rotations.cayley_sgd import CayleySGD
 from recipes.rotations.export import exact, export, load, plain, read_rotations
-from recipes.rotations.fold import fold_, fuse_norms_
+from recipes.rotations.fold import fold_, fuse_norms_, off_orthogonal
 from recipes.rotations.learn import landing, learn
 from recipes.rotations.quantise import Quantisation
 from recipes.rotations.rotations import Rotations, cross_entropy, rounding_error
@@ -21,11 +21,6 @@ OBJECTIVES = {
     "cross-entropy": lambda model: cross_entropy(model, GRIDS, lambda step: tokens()),
     "data-free": lambda model: rounding_error(model, GRIDS),
 }
-
-
-def off_orthogonal(R):
-    R = R.detach().double()
-    return (R.mT @ R - torch.eye(R.shape[-1], dtype=R.dtype)).abs().max().item()
 
 
 @pytest.mark.parametrize("kind", OBJECTIVES)

@@ -7,6 +7,7 @@ part of Python's help topics. What is recorded is not repeated. Writes results/s
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 from collections.abc import Iterator
@@ -19,8 +20,8 @@ from torch.nn import functional
 
 from benchmarks.environment import Environment
 from glideslope.files import write_whole
-from recipes.rotations.export import load, read_rotations
-from recipes.rotations.fold import fuse_norms_
+from recipes.rotations.export import exact, load, read_rotations
+from recipes.rotations.fold import fold_, fuse_norms_
 from recipes.rotations.quantise import Quantisation, quantised
 from recipes.rotations.rotations import Rotations
 from recipes.rotations.texts import help_topics, sequences
@@ -33,10 +34,10 @@ FIXED = {"none": "identity", "random": "random", "Hadamard-like": "hadamard"}
 
 
 @torch.no_grad()
-def perplexity(model: Any, ids: Tensor, grids: Quantisation, rotations: Rotations | None = None) -> float:
+def perplexity(model: Any, ids: Tensor, grids: Quantisation) -> float:
     """Exp of the mean loss of the next token over sequences of token ids."""
     losses = []
-    with quantised(model, grids, rotations, recompute=False):
+    with quantised(model, grids, recompute=False):
         for batch in ids.split(BATCH):
             logits = model(batch, use_cache=False).logits[:, :-1].float()
             losses.append(functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten(), reduction="none"))
@@ -59,13 +60,14 @@ def learning(folder: Path) -> dict[str, Any]:
     return {"command": command, key: found[key], "values": values}
 
 
-def planned(names: list[str]) -> Iterator[tuple[str, str, int, str]]:
-    """Key, rotation, seed and quantisation of every run; learned rotations also without rounding, to see the fold."""
-    for seed in range(max(SEEDS.values())):
-        for name in names:
-            for setting in SETTINGS if name in FIXED else ("W16A16", *SETTINGS):
-                if seed < SEEDS[name]:
-                    yield f"{name} | {seed} | {setting}", name, seed, setting
+def planned(names: list[str], done: dict[str, float]) -> Iterator[tuple[str, int, list[str]]]:
+    """Rotation, seed and the quantisations left; learned rotations also without rounding, to see the fold."""
+    for name in names:
+        for seed in range(SEEDS[name]):
+            settings = SETTINGS if name in FIXED else (*SETTINGS, "W16A16")
+            left = [setting for setting in settings if f"{name} | {seed} | {setting}" not in done]
+            if left:
+                yield name, seed, left
 
 
 def main() -> None:
@@ -88,10 +90,11 @@ def main() -> None:
     for name in arguments.rotations:
         if name not in FIXED:
             record.setdefault("learning", {})[name] = learning(arguments.learned / name)
-    for key, name, seed, setting in planned(arguments.rotations):
-        if key not in record["runs"]:
-            rotations = rotations_of(model, name, seed, arguments.learned)
-            record["runs"][key] = perplexity(model, ids, Quantisation.named(setting), rotations)
+    for name, seed, settings in planned(arguments.rotations, record["runs"]):
+        folded = fold_(copy.deepcopy(model), *exact(rotations_of(model, name, seed, arguments.learned)))
+        for setting in settings:
+            key = f"{name} | {seed} | {setting}"
+            record["runs"][key] = perplexity(folded, ids, Quantisation.named(setting))
             write_whole(arguments.output, [json.dumps(record, indent=1).encode()])
             print(f"{key}: {record['runs'][key]:.2f}", flush=True)
 

@@ -19,6 +19,7 @@ PAGES = [
             "muon",
             "scaling",
             "estimators",
+            "rotations",
         )
     ),
     *OPTIMIZERS,

@@ -1,0 +1,1 @@
+"""Learned rotations for quantised language models: fold, learn, export."""

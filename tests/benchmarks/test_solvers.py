@@ -33,6 +33,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")  # that support of CSR is in beta
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_problem_is_real_finite_and_has_the_gradient_it_says(case):
     problem, X = as_problem(case.make()), case.start(0)
@@ -51,6 +52,7 @@ def test_there_are_twelve_problems_of_six_kinds():
     assert {case.dtype for case in CASES} == {torch.float64, torch.float32, torch.complex128}
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of pymanopt
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
 def test_all_solvers_reach_the_same_value_and_count_what_they_evaluate(case):
     function = case.make()

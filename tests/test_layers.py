@@ -45,7 +45,7 @@ FOREIGN = {
     "stiefel": {"torch", "numpy"},
     "variance": {"torch"},
     "optim": {"torch", "numpy"},
-    "solve": {"torch", "numpy"},
+    "solve": {"torch", "numpy", "matplotlib", "pandas"},  # the last two only when a result is drawn or tabulated
     "streams": {"torch", "numpy"},
     "estimators": {"torch", "numpy", "sklearn"},
     "cli": {"torch", "numpy", "rich", "safetensors", "typer"},

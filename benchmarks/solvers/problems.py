@@ -81,7 +81,7 @@ def laplacian(side: int = 80) -> gs.problems.Quadratic:
     entries = torch.cat(
         [-torch.ones(2 * pairs.shape[1], dtype=F64), 4 + torch.rand(n, generator=generator(3), dtype=F64)]
     )
-    return gs.problems.Quadratic(torch.sparse_coo_tensor(index, entries, (n, n)).to_sparse_csr())
+    return gs.problems.Quadratic(torch.sparse_coo_tensor(index, entries, (n, n), check_invariants=True).to_sparse_csr())
 
 
 def brockett(n: int = 200, p: int = 10) -> gs.problems.Quadratic:

@@ -34,11 +34,11 @@ def median_seconds(found: Sequence[Mapping[str, Any]]) -> float:
     return float(statistics.median(run["seconds"] for run in found))
 
 
-def speedup(runs: Runs, case: Case) -> float:
-    """Median seconds of the faster peer over ours. One that never gets there counts until it gave up."""
+def speedup(runs: Runs, case: Case) -> float | None:
+    """Median seconds of the faster peer over ours, among those that arrive from some start; None if none does."""
     ours, *peers = (records(runs, case, solver) for solver in SOLVERS)
-    arrived = [found for found in peers if any(run["reached"] for run in found)] or peers
-    return min(median_seconds(found) for found in arrived) / median_seconds(ours)
+    arrived = [median_seconds(found) for found in peers if any(run["reached"] for run in found)]
+    return min(arrived) / median_seconds(ours) if arrived else None
 
 
 def higher(runs: Runs, case: Case) -> int:
@@ -77,11 +77,13 @@ def table(runs: Runs) -> str:
     cases = complete(runs)
     for case in cases:
         cells = [cell(records(runs, case, solver)) for solver in SOLVERS]
-        lines.append([case.name, f"{case.shape[0]} x {case.shape[1]}", *cells, f"{speedup(runs, case):.1f}"])
+        ratio = speedup(runs, case)
+        times = "no peer arrives" if ratio is None else f"{ratio:.2f}"
+        lines.append([case.name, f"{case.shape[0]} x {case.shape[1]}", *cells, times])
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    mean = math.exp(statistics.fmean(math.log(speedup(runs, case)) for case in cases))
+    mean = math.exp(statistics.fmean(math.log(ratio) for case in cases if (ratio := speedup(runs, case))))
     ends = sum(higher(runs, case) for case in cases), sum(len(records(runs, case, SOLVERS[0])) for case in cases)
     return (
-        f"{text}\n\nGeometric mean: {mean:.1f}. "
+        f"{text}\n\nGeometric mean where a peer arrives: {mean:.2f}. "
         f"`minimize` ended at a higher value than a peer from {ends[0]} of {ends[1]} starts."
     )

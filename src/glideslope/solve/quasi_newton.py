@@ -10,7 +10,7 @@ from torch import Tensor
 from glideslope.solve.checkpoint import Resumable
 from glideslope.stiefel.geometry import Whole
 
-# Pairs remembered. Five take up to a tenth more evaluations, twenty do not take fewer.
+# Pairs remembered. Twenty take between a tenth fewer and a fifth more evaluations, depending on the problem.
 PAIRS = 10
 # A pair is left out unless Re<s, y> exceeds this share of ‖s‖ ‖y‖.
 LEAST_CURVATURE = 1e-8

@@ -143,7 +143,8 @@ def run_study(study: Study, engine: Engine, setup: Setup, bar: Progress, total: 
     def keep(before: Any, new: Any) -> Any:
         new = stamped(new, setup)
         everything = pd.concat([before, new], ignore_index=True) if len(before) else new
-        records.merge(everything, path)
+        if study.long or (everything["phase"] == records.RUN).any():
+            records.merge(everything, path)
         return everything
 
     failures = sweep(study, engine, known, keep, on_progress, on_outcome)

@@ -1,7 +1,6 @@
 """A training that is killed inside a run goes on from its last epoch, to the curve of one without a stop."""
 
 import math
-import sys
 
 import pandas as pd
 import pytest
@@ -25,7 +24,7 @@ def solvers():
 
 
 def task(**changes):
-    return training.Task(images.digits(64), "vgg16", 8, 32, 2, (1,), 5e-4, None, 0)._replace(**changes)
+    return training.Task(images.digits(64), "resnet18", 8, 32, 2, (1,), 5e-4, None, 0)._replace(**changes)
 
 
 def curve(solver, task, *, killed_after=math.inf):
@@ -56,11 +55,11 @@ def test_a_killed_run_goes_on_to_the_same_curve_bit_by_bit(solvers, method, monk
     pd.testing.assert_frame_equal(pd.DataFrame(resumed), pd.DataFrame(whole), check_exact=True)
 
 
-def epochs_trained(monkeypatch):
-    """The calls of `train_epoch` from here on."""
-    module, done = sys.modules["benchmark_utils.training"], []
-    original = module.train_epoch
-    monkeypatch.setattr(module, "train_epoch", lambda *given: done.append(given) or original(*given))
+def epochs_trained(monkeypatch, solver):
+    """The calls of `train_epoch` from here on, in the module that the solver derives from."""
+    names, done = solver.run.__globals__, []
+    original = names["train_epoch"]
+    monkeypatch.setitem(names, "train_epoch", lambda *given: done.append(given) or original(*given))
     return done
 
 
@@ -68,7 +67,7 @@ def test_a_killed_run_loses_no_epoch_but_the_one_it_was_in_and_a_finished_one_tr
     solvers, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path))
-    trained = epochs_trained(monkeypatch)
+    trained = epochs_trained(monkeypatch, solvers["landing-defaults"])
     for killed_after in (1, 2, 3):
         with pytest.raises(Killed):
             curve(solvers["landing-defaults"], task(epochs=4), killed_after=killed_after)
@@ -82,7 +81,7 @@ def test_a_killed_run_loses_no_epoch_but_the_one_it_was_in_and_a_finished_one_tr
 def test_a_checkpoint_belongs_to_one_run(solvers, monkeypatch, tmp_path, change):
     monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path))
     curve(solvers["unconstrained"], task(epochs=1))
-    trained = epochs_trained(monkeypatch)
+    trained = epochs_trained(monkeypatch, solvers["unconstrained"])
     curve(solvers["unconstrained"], task(epochs=1, **change))
     assert len(trained) == 1
     assert len(list(tmp_path.glob("*.pt"))) == 2

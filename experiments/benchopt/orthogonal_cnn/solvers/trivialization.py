@@ -29,10 +29,13 @@ class Solver(Trainer):
     requirements = ["pip::geotorch"]  # noqa: RUF012
 
     def adapt(self, model):
-        for name, module in list(model.named_modules()):
-            if isinstance(module, nn.Conv2d):
-                parent, _, last = name.rpartition(".")
-                setattr(model.get_submodule(parent), last, OrthogonalConv(module))
+        # GeoTorch completes a kernel to a square matrix at random, by the global state: here the seed decides.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.task.seed)
+            for name, module in list(model.named_modules()):
+                if isinstance(module, nn.Conv2d):
+                    parent, _, last = name.rpartition(".")
+                    setattr(model.get_submodule(parent), last, OrthogonalConv(module))
         return model
 
     def optimizer(self, model, step_size, weight_decay):

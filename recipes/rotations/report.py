@@ -27,15 +27,17 @@ def read(path: Path) -> Record:
 
 
 def of_seeds(record: Record, name: str, setting: str) -> list[float]:
-    """Perplexities of all seeds, lowest first."""
-    return sorted(record["runs"][f"{name} | {seed} | {setting}"] for seed in range(SEEDS[name]))
+    """Perplexities of all seeds that are recorded, lowest first."""
+    keys = [f"{name} | {seed} | {setting}" for seed in range(SEEDS[name])]
+    return sorted(record["runs"][key] for key in keys if key in record["runs"])
 
 
 def perplexity_table(record: Record) -> str:
     """A row per rotation; where there are seeds, the lowest to the highest."""
     lines = ["| rotation | " + " | ".join(SETTINGS) + " |", "|---|" + "---|" * len(SETTINGS)]
     for name, label in LABELS.items():
-        cells = [" to ".join(f"{value:,.1f}" for value in of_seeds(record, name, setting)) for setting in SETTINGS]
+        found = [of_seeds(record, name, setting) for setting in SETTINGS]
+        cells = [" to ".join(f"{value:,.1f}" for value in values) or "not recorded" for values in found]
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -77,11 +79,11 @@ def draw(record: Record, path: Path) -> None:
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), constrained_layout=True)
     for shift, (setting, colour) in enumerate(zip(("W4A8", "W4A4"), ("tab:blue", "tab:orange"), strict=True)):
-        heights = [of_seeds(record, name, setting)[0] for name in LABELS]
+        heights = [min(of_seeds(record, name, setting), default=0.0) for name in LABELS]
         spots = [row + 0.38 * (shift - 0.5) for row in range(len(LABELS))]
         left.barh(spots, heights, 0.36, color=colour, label=setting)
         for spot, height in zip(spots, heights, strict=True):
-            left.text(height * 1.1, spot, f"{height:,.0f}", va="center", fontsize=9)
+            left.text(max(11, height * 1.1), spot, f"{height:,.0f}" if height else "-", va="center", fontsize=9)
     left.axvline(record["original"], color="black", linestyle="--", linewidth=1, label="full precision")
     left.set(xscale="log", yticks=range(len(LABELS)), yticklabels=LABELS.values(), xlabel="perplexity of the test text")
     left.set_xlim(10, left.get_xlim()[1] * 4)

@@ -173,7 +173,7 @@ def test_what_a_step_prepared_is_not_used_for_another_rule_shape_or_type(change,
 def test_the_norm_of_a_field_is_as_close_as_the_margin_of_a_step(n, p, value):
     """Fields of equal numbers are the worst: every rounding of the sum goes the same way."""
     X = torch.empty(n, p)
-    prepared = host.HostStep(X, StepRule(), square=False)
+    prepared = host.HostStep(X, StepRule(), square=False, workspace=Workspace())
     prepared.F.fill_(value)
     expected = torch.linalg.vector_norm(prepared.F.double()).item()
     assert abs(prepared.field_norm() / expected - 1) < distance_margin(X)

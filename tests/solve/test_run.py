@@ -281,7 +281,7 @@ def test_a_solution_draws_value_gradient_norm_and_distance(against):
 @pytest.mark.parametrize(
     ("module", "call", "message"),
     [
-        ("matplotlib", lambda solution: solution.plot(), r"needs matplotlib: pip install 'glideslope\[plot\]'"),
+        ("matplotlib", lambda solution: solution.plot(), "needs matplotlib: pip install matplotlib"),
         ("pandas", lambda solution: solution.history.to_pandas(), "needs pandas: pip install pandas"),
     ],
 )

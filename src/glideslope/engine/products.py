@@ -62,7 +62,8 @@ class Workspace:
         kept, shape = self._pair, (*X.shape[:-2], X.shape[-1], X.shape[-1])
         if kept is None or kept.gram.shape != shape or kept.gram.dtype != X.dtype or kept.gram.device != X.device:
             both = X.new_empty((2, *shape))
-            kept = self._pair = Pair(both[0], both[1], both)
+            gram, cross = both.unbind(0)
+            kept = self._pair = Pair(gram, cross, both)
         return kept
 
 

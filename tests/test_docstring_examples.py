@@ -11,6 +11,7 @@ import glideslope as gs
 PARTS = {"": gs.__all__, "formulas.": gs.formulas.__all__, "problems.": gs.problems.__all__}
 NAMES = [f"{part}{name}" for part, names in PARTS.items() for name in names]
 NAMES += ["theory.Constants", "theory.quadratic_constants", "theory.Theory"]
+NAMES += ["estimators.OnlinePCA", "estimators.OnlineICA"]
 
 
 def found(name):

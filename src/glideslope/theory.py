@@ -22,7 +22,7 @@ class Constants:
         symmetric_bound: s >= ‖sym(X^H ∇f(X))‖_F.
         hessian_lipschitz: Lipschitz constant of the Hessian of f; 0 for quadratics.
 
-    Example:
+    Examples:
         >>> gs.theory.Constants(smoothness=1.0, gradient_bound=2.0, symmetric_bound=2.0).hessian_lipschitz
         0.0
     """
@@ -53,7 +53,7 @@ def quadratic_constants(M: Tensor, linear: Tensor | None = None, *, columns: int
         columns: p, with n >= p >= 1.
         safe_radius: Radius ε in (0, 1) of the safe region.
 
-    Example:
+    Examples:
         >>> gs.theory.quadratic_constants(torch.eye(4), columns=2, safe_radius=0.5).smoothness
         1.0
     """
@@ -88,7 +88,7 @@ class Theory:
         attraction: Weight λ > 0 of the pull towards the manifold.
         safe_radius: Radius ε of the safe region, 0 < ε < 3/4 as Prop. "Merit function bound" asks.
 
-    Example:
+    Examples:
         >>> constants = gs.theory.quadratic_constants(torch.eye(4), columns=2, safe_radius=0.5)
         >>> gs.theory.Theory(constants=constants, attraction=1.0, safe_radius=0.5).gradient_descent_step > 0
         True

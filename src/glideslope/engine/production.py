@@ -46,7 +46,7 @@ def landing_step(
         safeguard: "lemma", "exact" (for "landing" two products more) or None (no guarantee).
         out: Where to write the result; may be X itself. Default: a new tensor.
 
-    Example:
+    Examples:
         >>> X, G = gs.random_stiefel(50, 5), torch.randn(50, 5)
         >>> X = gs.landing_step(X, G, step_size=0.1)
         >>> bool(gs.formulas.distance(X) <= 0.5)

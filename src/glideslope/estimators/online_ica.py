@@ -74,7 +74,7 @@ class OnlineICA(StreamEstimator):
         n_iter_: Passes made by the last `fit`; 1 for a stream.
         n_samples_seen_: Samples so far.
 
-    Example:
+    Examples:
         >>> signals = (torch.rand(1000, 3) @ torch.randn(3, 3)).numpy()
         >>> gs.estimators.OnlineICA(n_components=3, random_state=0).fit_transform(signals).shape
         (1000, 3)

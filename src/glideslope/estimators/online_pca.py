@@ -74,7 +74,7 @@ class OnlinePCA(StreamEstimator):
         n_samples_seen_: Samples so far, those of one pass.
         n_iter_: Passes made by the last `fit`.
 
-    Example:
+    Examples:
         >>> data = (torch.randn(300, 10) * torch.arange(1.0, 11.0)).numpy()
         >>> gs.estimators.OnlinePCA(n_components=2).fit(data).components_.shape
         (2, 10)

@@ -70,7 +70,7 @@ def riemannian_gradient(X: Tensor, G: Tensor, *, metric: str = "canonical") -> T
         G: Euclidean gradient at X, same shape.
         metric: "canonical" or "euclidean".
 
-    Example:
+    Examples:
         >>> X, G = torch.eye(2, 1), torch.ones(2, 1)
         >>> gs.formulas.riemannian_gradient(X, G, metric="euclidean").T
         tensor([[0., 1.]])
@@ -104,7 +104,7 @@ def skew_field(X: Tensor, A: Tensor, *, attraction: float) -> Tensor:
         A: Skew-Hermitian matrices, shape (*batch, n, n); skewness is the caller's promise.
         attraction: Weight λ > 0 of the pull towards the manifold.
 
-    Example:
+    Examples:
         >>> A = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
         >>> gs.formulas.skew_field(torch.eye(2, 1), A, attraction=1.0).T
         tensor([[0., 1.]])
@@ -130,7 +130,7 @@ def landing_field(X: Tensor, G: Tensor, *, attraction: float, metric: str = "can
         attraction: Weight λ > 0 of the pull towards the manifold.
         metric: "canonical" (the paper's) or "euclidean".
 
-    Example:
+    Examples:
         >>> X, G = 2 * torch.eye(2, 1), torch.zeros(2, 1)
         >>> gs.formulas.landing_field(X, G, attraction=1.0).T
         tensor([[6., 0.]])

@@ -35,7 +35,7 @@ def merit(X: Tensor, value: Tensor, G: Tensor, *, mu: float) -> Tensor:
         G: Euclidean gradient of f at X, same shape as X.
         mu: Weight μ > 0 of the penalty (11).
 
-    Example:
+    Examples:
         >>> X, G, value = 2 * torch.eye(2, 1), torch.zeros(2, 1), torch.tensor(1.0)
         >>> gs.formulas.merit(X, value, G, mu=2.0)
         tensor(5.5000)
@@ -62,7 +62,7 @@ def merit_gradient(function: Callable[[Tensor], Tensor], X: Tensor, *, mu: float
         X: Matrices, shape (*batch, n, p) with n >= p.
         mu: Weight μ > 0 of the penalty (11).
 
-    Example:
+    Examples:
         >>> gs.formulas.merit_gradient(lambda X: X.sum(), torch.eye(3, 1), mu=1.0).shape
         torch.Size([3, 1])
     """
@@ -86,7 +86,7 @@ def gradient_free_merit(function: Callable[[Tensor], Tensor], X: Tensor, *, mu: 
         X: Matrices, shape (*batch, n, p) with n >= p.
         mu: Weight μ > 0 of the penalty (11).
 
-    Example:
+    Examples:
         >>> gs.formulas.gradient_free_merit(lambda X: X.sum(), torch.eye(3, 1), mu=1.0)
         tensor(1.)
     """

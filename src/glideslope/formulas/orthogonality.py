@@ -19,7 +19,7 @@ def gram(X: Tensor) -> Tensor:
     Args:
         X: Matrices, shape (*batch, n, p) with n >= p.
 
-    Example:
+    Examples:
         >>> gs.formulas.gram(torch.eye(4, 2)).shape
         torch.Size([2, 2])
     """
@@ -50,7 +50,7 @@ def frobenius(M: Tensor) -> Tensor:
 def residual(X: Tensor) -> Tensor:
     """Residual Δ = X^H X - I, shape (*batch, p, p); zero exactly on the Stiefel manifold.
 
-    Example:
+    Examples:
         >>> gs.formulas.residual(2 * torch.eye(3, 1))
         tensor([[3.]])
     """
@@ -61,7 +61,7 @@ def residual(X: Tensor) -> Tensor:
 def distance(X: Tensor) -> Tensor:
     """Distance d = ‖X^H X - I‖_F of each matrix, shape (*batch); X is in the safe region (12) if d <= ε.
 
-    Example:
+    Examples:
         >>> gs.formulas.distance(2 * torch.eye(3, 1))
         tensor(3.)
     """
@@ -72,7 +72,7 @@ def distance(X: Tensor) -> Tensor:
 def spectral_distance(X: Tensor) -> Tensor:
     """Spectral norm ‖X^H X - I‖_2 of each matrix, shape (*batch). Computes eigenvalues, as no step does.
 
-    Example:
+    Examples:
         >>> gs.formulas.spectral_distance(2 * torch.eye(3, 2))
         tensor(3.)
     """

@@ -12,7 +12,7 @@ from glideslope.formulas.orthogonality import distance, residual
 def penalty(X: Tensor) -> Tensor:
     """Penalty N(X) = ¼ ‖X^H X - I‖_F², eq. (11), shape (*batch).
 
-    Example:
+    Examples:
         >>> gs.formulas.penalty(2 * torch.eye(3, 1))
         tensor(2.2500)
     """
@@ -23,7 +23,7 @@ def penalty(X: Tensor) -> Tensor:
 def penalty_gradient(X: Tensor) -> Tensor:
     """Gradient of (11), ∇N(X) = X (X^H X - I), shape (*batch, n, p). Two products of cost O(n p²).
 
-    Example:
+    Examples:
         >>> gs.formulas.penalty_gradient(2 * torch.eye(2, 1)).T
         tensor([[6., 0.]])
     """
@@ -39,7 +39,7 @@ def penalised_gradient(X: Tensor, G: Tensor, *, penalty_weight: float) -> Tensor
         G: Gradient of f at X, same shape.
         penalty_weight: Weight λ > 0 of the penalty.
 
-    Example:
+    Examples:
         >>> X, G = 2 * torch.eye(2, 1), torch.ones(2, 1)
         >>> gs.formulas.penalised_gradient(X, G, penalty_weight=10.0).T
         tensor([[61.,  1.]])

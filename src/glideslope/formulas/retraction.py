@@ -25,7 +25,7 @@ def qr_retraction(X: Tensor, Z: Tensor) -> Tensor:
         X: Orthonormal matrices, shape (*batch, n, p) with n >= p.
         Z: Tangent directions at X, same shape.
 
-    Example:
+    Examples:
         >>> Y = gs.formulas.qr_retraction(torch.eye(4, 2), torch.ones(4, 2))
         >>> bool(gs.formulas.distance(Y) < 1e-5)
         True
@@ -47,7 +47,7 @@ def polar_retraction(X: Tensor, Z: Tensor) -> Tensor:
         X: Orthonormal matrices, shape (*batch, n, p) with n >= p.
         Z: Tangent directions at X, same shape.
 
-    Example:
+    Examples:
         >>> Y = gs.formulas.polar_retraction(torch.eye(4, 2), torch.ones(4, 2))
         >>> bool(gs.formulas.distance(Y) < 1e-5)
         True
@@ -71,7 +71,7 @@ def cayley_retraction(X: Tensor, Z: Tensor) -> Tensor:
         X: Orthonormal matrices, shape (*batch, n, p) with n >= p; slightly off, the result is closer.
         Z: Tangent directions at X, same shape.
 
-    Example:
+    Examples:
         >>> X, Z = torch.eye(4, 2), torch.ones(4, 2)
         >>> Z = gs.formulas.riemannian_gradient(X, Z)
         >>> bool(gs.formulas.distance(gs.formulas.cayley_retraction(X, Z)) < 1e-5)
@@ -103,7 +103,7 @@ def exponential_retraction(X: Tensor, Z: Tensor) -> Tensor:
         X: Orthonormal matrices, shape (*batch, n, p) with n >= p; slightly off, the result is closer.
         Z: Tangent directions at X, same shape.
 
-    Example:
+    Examples:
         >>> X, Z = torch.eye(4, 2), torch.ones(4, 2)
         >>> Z = gs.formulas.riemannian_gradient(X, Z)
         >>> bool(gs.formulas.distance(gs.formulas.exponential_retraction(X, Z)) < 1e-5)
@@ -146,7 +146,7 @@ def retract(X: Tensor, Z: Tensor, kind: str = "qr") -> Tensor:
         Z: Tangent directions at X, same shape.
         kind: "qr", "polar", "cayley" or "exponential".
 
-    Example:
+    Examples:
         >>> Y = gs.formulas.retract(torch.eye(4, 2), torch.ones(4, 2), kind="polar")
         >>> bool(gs.formulas.distance(Y) < 1e-5)
         True

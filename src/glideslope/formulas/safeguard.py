@@ -33,7 +33,7 @@ def safeguard_step(distance: Tensor, field_norm: Tensor, *, attraction: float | 
         attraction: Weight λ > 0, a number or one per matrix.
         safe_radius: ε in (0, 1).
 
-    Example:
+    Examples:
         >>> distance, field_norm = torch.tensor(0.0), torch.tensor(10.0)
         >>> gs.formulas.safeguard_step(distance, field_norm, attraction=1.0, safe_radius=0.5)
         tensor(0.0707)
@@ -103,7 +103,7 @@ def exact_safeguard_step(X: Tensor, F: Tensor, *, safe_radius: float) -> Tensor:
         F: Field, same shape.
         safe_radius: ε in (0, 1).
 
-    Example:
+    Examples:
         >>> X, F = torch.eye(3, 1), 10 * torch.eye(3)[:, 1:2]
         >>> gs.formulas.exact_safeguard_step(X, F, safe_radius=0.5)
         tensor(0.0707)
@@ -179,7 +179,7 @@ def safeguard_lower_bound(field_bound: float, *, attraction: float, safe_radius:
         attraction: Weight λ > 0.
         safe_radius: ε in (0, 1).
 
-    Example:
+    Examples:
         >>> gs.formulas.safeguard_lower_bound(1.0, attraction=1.0, safe_radius=0.5) > 0
         True
     """

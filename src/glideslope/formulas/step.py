@@ -51,7 +51,7 @@ def landing_step(
             "polar": along T, then the polar factor.
         safeguard: "lemma", "exact" or None.
 
-    Example:
+    Examples:
         >>> X, G = torch.eye(4, 2), torch.ones(4, 2)
         >>> bool(gs.formulas.distance(gs.formulas.landing_step(X, G, step_size=1e6)) <= 0.5)
         True
@@ -108,7 +108,7 @@ def riemannian_step(
         metric: "euclidean", or "canonical", eq. (5).
         retraction: "qr", "polar", "cayley" or "exponential".
 
-    Example:
+    Examples:
         >>> X = gs.formulas.riemannian_step(torch.eye(4, 2), torch.ones(4, 2), step_size=0.1)
         >>> bool(gs.formulas.distance(X) < 1e-5)
         True
@@ -125,7 +125,7 @@ def penalty_step(X: Tensor, G: Tensor, *, step_size: float, penalty_weight: floa
         step_size: η >= 0.
         penalty_weight: Weight λ > 0 of the penalty.
 
-    Example:
+    Examples:
         >>> X, G = torch.eye(2, 1), torch.ones(2, 1)
         >>> gs.formulas.penalty_step(X, G, step_size=0.5, penalty_weight=1.0).T
         tensor([[ 0.5000, -0.5000]])

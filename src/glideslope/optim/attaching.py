@@ -205,7 +205,7 @@ def attach_landing(
         scale: σ of the constraint X^H X = σ² I, a number or "modular", sqrt(out/in): X/σ takes the step along D/σ.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
 
-    Example:
+    Examples:
         >>> X = torch.nn.Parameter(gs.random_stiefel(20, 3))
         >>> optimizer = gs.attach_landing(torch.optim.AdamW([X], lr=1e-2), [X])
         >>> (X.sum() ** 2).backward(); optimizer.step()

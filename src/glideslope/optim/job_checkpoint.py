@@ -56,7 +56,7 @@ def save_checkpoint(
         keep: How many checkpoints to keep up to this step, the newest ones; later ones are left, with a warning.
         **others: Anything with a state_dict, by name: gs.SAGA, gs.SVRG, a learning rate scheduler.
 
-    Example:
+    Examples:
         >>> model = torch.nn.Linear(8, 4)
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         >>> gs.save_checkpoint("job", 100, model, optimizer).name
@@ -140,7 +140,7 @@ def load_checkpoint(
         step: Which checkpoint. Default: the newest.
         **others: All else that was saved, by the same names.
 
-    Example:
+    Examples:
         >>> model = torch.nn.Linear(8, 4)
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         >>> gs.load_checkpoint("job", model, optimizer)

@@ -151,7 +151,7 @@ class LandingSGD(LandingOptimizer):
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
 
-    Example:
+    Examples:
         >>> X = torch.nn.Parameter(gs.random_stiefel(20, 3))
         >>> optimizer = gs.LandingSGD([X], lr=0.1, momentum=0.9)
         >>> (X.sum() ** 2).backward(); optimizer.step()
@@ -244,7 +244,7 @@ class LandingAdam(LandingOptimizer):
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
 
-    Example:
+    Examples:
         >>> X = torch.nn.Parameter(gs.random_stiefel(20, 3))
         >>> optimizer = gs.LandingAdam([X], lr=1e-2)
         >>> (X.sum() ** 2).backward(); optimizer.step()

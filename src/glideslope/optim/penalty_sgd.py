@@ -33,7 +33,7 @@ class PenaltySGD(StiefelOptimizer):
         maximize: Maximise f; the penalty is still kept small.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
 
-    Example:
+    Examples:
         >>> X = torch.nn.Parameter(gs.random_stiefel(20, 3))
         >>> optimizer = gs.PenaltySGD([X], lr=0.01, penalty_weight=10.0)
         >>> (X.sum() ** 2).backward(); optimizer.step()

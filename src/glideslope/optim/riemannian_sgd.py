@@ -41,7 +41,7 @@ class RiemannianSGD(StiefelOptimizer):
         maximize: Maximise instead of minimise.
         foreach: Step matrices of equal shape as one batch: True, False, or None to decide by size.
 
-    Example:
+    Examples:
         >>> X = torch.nn.Parameter(gs.random_stiefel(20, 3))
         >>> optimizer = gs.RiemannianSGD([X], lr=0.1, retraction="polar")
         >>> (X.sum() ** 2).backward(); optimizer.step()

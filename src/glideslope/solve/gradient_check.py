@@ -51,7 +51,7 @@ def check_gradient(
         seed: Of the random point and direction.
         batch_size: Terms per batch in the comparison with batches.
 
-    Example:
+    Examples:
         >>> problem = gs.problems.LinearProblem(torch.randn(8, 3, dtype=torch.float64))
         >>> gs.check_gradient(problem).passed
         True

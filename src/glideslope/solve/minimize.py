@@ -98,7 +98,7 @@ def minimize(
         the history. Ctrl-C ends a run with stop reason "interrupted" and loses nothing; a second one, while the run
         stops or in a run that follows within 2 seconds, raises KeyboardInterrupt.
 
-    Example:
+    Examples:
         >>> A = torch.diag(torch.arange(1.0, 11.0))
         >>> solution = gs.minimize(lambda X: (X * (A @ X)).sum(), gs.random_stiefel(10, 2))
         >>> round(solution.value, 3)  # the two smallest eigenvalues, 1 + 2

@@ -98,7 +98,7 @@ class Function(Differentiated):
     Args:
         function: Maps an n x p tensor to a real number, a tensor of shape ().
 
-    Example:
+    Examples:
         >>> problem = gs.problems.Function(lambda X: X.sum())
         >>> round(gs.minimize(problem, gs.random_stiefel(4, 1)).value, 3)
         -2.0
@@ -130,7 +130,7 @@ class FiniteSum(Differentiated):
         dtype: Type of that start. Default: torch's.
         chunk: How many terms a pass over all of them evaluates at once.
 
-    Example:
+    Examples:
         >>> data = torch.randn(100, 5)
         >>> problem = gs.problems.FiniteSum(lambda X, i: (data[i] @ X).square().mean(), 100, shape=(5, 2))
         >>> solution = gs.minimize(problem, gradient="saga", max_epochs=5)

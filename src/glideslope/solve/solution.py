@@ -57,7 +57,7 @@ class History:
 class Solution:
     """The result of `minimize`; prints in five lines.
 
-    Example:
+    Examples:
         >>> solution = gs.minimize(lambda X: X.sum(), gs.random_stiefel(4, 1))
         >>> solution.converged, len(str(solution).splitlines())
         (True, 5)

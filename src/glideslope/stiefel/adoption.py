@@ -44,7 +44,7 @@ def adopt_(model: nn.Module) -> list[str]:
     Args:
         model: Any module.
 
-    Example:
+    Examples:
         >>> model = torch.nn.utils.parametrizations.orthogonal(torch.nn.Linear(8, 4))
         >>> gs.adopt_(model)
         ['weight']
@@ -87,7 +87,7 @@ def release_(model: nn.Module, select: Select = None) -> list[str]:
         model: A model after `orthogonalize_` or `adopt_`.
         select: None for all marks; otherwise as for `orthogonalize_`: module types, names or patterns, or a predicate.
 
-    Example:
+    Examples:
         >>> model = torch.nn.Linear(8, 4)
         >>> names = gs.orthogonalize_(model)
         >>> gs.release_(model)

@@ -35,7 +35,7 @@ def orthogonalize_(model: nn.Module, select: Select = None, *, scale: Scale = 1.
         scale: The weights become σ times orthonormal ones: σ a number; "modular", sqrt(out/in) of each matrix; or
             "free", ‖X‖_F/√p as it is. The mark keeps it, for `param_groups`, `project_` and `orthogonality`.
 
-    Example:
+    Examples:
         >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2))
         >>> gs.orthogonalize_(model, ["0.weight"])
         ['0.weight']
@@ -54,7 +54,7 @@ def project_(model: nn.Module) -> list[str]:
     With a scale in its mark, by σ times that one. In place; returns the names. For the end of training, before
     evaluation or export.
 
-    Example:
+    Examples:
         >>> model = torch.nn.Linear(8, 4)
         >>> names = gs.orthogonalize_(model)
         >>> gs.project_(model)
@@ -96,7 +96,7 @@ def param_groups(
         patterns: {pattern: {option: value}} for the parameters whose name the pattern matches; later ones win.
         **options: Options of all groups, e.g. lr.
 
-    Example:
+    Examples:
         >>> model = torch.nn.Linear(8, 4)
         >>> names = gs.orthogonalize_(model)
         >>> [group["orthogonal"] for group in gs.param_groups(model)]

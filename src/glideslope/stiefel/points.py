@@ -35,7 +35,7 @@ def random_stiefel(
         dtype: Real or complex; default: torch's default type. Half types are computed in float32.
         device: Default: the generator's device; without a generator, torch's default device.
 
-    Example:
+    Examples:
         >>> gs.random_stiefel(5, 2, batch=(3,)).shape
         torch.Size([3, 5, 2])
     """
@@ -60,7 +60,7 @@ def project(X: Tensor) -> Tensor:
     Args:
         X: Finite matrices, shape (*batch, n, p) with n >= p.
 
-    Example:
+    Examples:
         >>> bool(gs.formulas.distance(gs.project(torch.randn(5, 2))) < 1e-5)
         True
     """

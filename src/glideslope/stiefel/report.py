@@ -112,7 +112,7 @@ def orthogonality(
         views: For tensors by name only: {name: view} of those to report. Without it all that can be matrices are
             reported, in the view that `view_of_tensor` guesses.
 
-    Example:
+    Examples:
         >>> model = torch.nn.Linear(8, 4)
         >>> names = gs.orthogonalize_(model)
         >>> gs.orthogonality(model).largest_distance < 1e-5

@@ -248,7 +248,7 @@ def shard_placement(model: nn.Module, *, ranks: int | None = None) -> Callable[[
         ranks: Number of ranks. Default: those of the default group. FSDP2 cuts other dimensions than the
             first into equal parts only: where that is impossible, dimension 0 is cut, and the optimizer says so.
 
-    Example:
+    Examples:
         >>> model = torch.nn.Linear(8, 4)
         >>> names = gs.orthogonalize_(model)
         >>> gs.shard_placement(model, ranks=2)(model.weight)

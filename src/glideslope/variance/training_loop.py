@@ -39,7 +39,7 @@ class SAGA(GradientMemory):
         dtype: Type of the memory, e.g. torch.bfloat16; None for that of each parameter. The mean is float32 or wider.
         device: Device of the memory, e.g. "cpu"; None for that of each parameter, where the mean always is.
 
-    Example:
+    Examples:
         >>> X = torch.nn.Parameter(gs.random_stiefel(20, 3))
         >>> optimizer, saga = gs.LandingSGD([X], lr=0.1), gs.SAGA([X], slots=10)
         >>> (X.sum() ** 2).backward(); saga.correct_(slot=0); optimizer.step()
@@ -181,7 +181,7 @@ class SVRG(GradientMemory):
             at the anchor as it was rounded.
         device: Device of the anchor, e.g. "cpu"; None for that of each parameter, where the full gradient always is.
 
-    Example:
+    Examples:
         >>> X = torch.nn.Parameter(gs.random_stiefel(20, 3))
         >>> optimizer, svrg = gs.LandingSGD([X], lr=0.1), gs.SVRG([X])
         >>> svrg.anchor_(lambda: (X.sum() ** 2).backward())  # of all terms

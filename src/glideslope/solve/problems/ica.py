@@ -32,7 +32,7 @@ class ICA(RowSum):
         score: "logcosh" has s_j = 1, for super-Gaussian sources. "adaptive" takes s_j = -1 for the directions that
             are sub-Gaussian, decided anew before the first step and after every pass over the data.
 
-    Example:
+    Examples:
         >>> sources = torch.rand(500, 3) - 0.5  # white and independent
         >>> gs.minimize(gs.problems.ICA(sources * 12**0.5)).X.shape
         torch.Size([3, 3])

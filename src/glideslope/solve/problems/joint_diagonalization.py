@@ -23,7 +23,7 @@ class JointDiagonalization(Problem):
         matrices: Hermitian C_k, shape (K, n, n), torch tensor or NumPy array.
         n_columns: p. Default: n.
 
-    Example:
+    Examples:
         >>> problem = gs.problems.JointDiagonalization(torch.diag_embed(torch.rand(5, 4)))
         >>> gs.minimize(problem).value < 1e-6
         True

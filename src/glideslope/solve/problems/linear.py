@@ -20,7 +20,7 @@ class LinearProblem(Problem):
     Args:
         M: Matrix of shape (n, p) with n >= p; torch tensor or NumPy array.
 
-    Example:
+    Examples:
         >>> gs.minimize(gs.problems.LinearProblem(torch.randn(8, 3))).converged
         True
     """

@@ -23,7 +23,7 @@ class PCA(RowSum):
         n_components: p; None means as many as X0 has columns.
         mean: Mean of the samples, shape (n,), subtracted as they are read; None if they are centred.
 
-    Example:
+    Examples:
         >>> data = torch.randn(200, 10) * torch.arange(10.0)
         >>> gs.minimize(gs.problems.PCA(data - data.mean(0), 2)).converged
         True

@@ -20,7 +20,7 @@ class Procrustes(RowSum):
         A: Rows to map, shape (N, n).
         B: Rows to reach, shape (N, p).
 
-    Example:
+    Examples:
         >>> problem = gs.problems.Procrustes(torch.randn(9, 5), torch.randn(9, 5))
         >>> gs.minimize(problem).X.shape
         torch.Size([5, 5])

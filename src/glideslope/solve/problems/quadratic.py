@@ -26,7 +26,7 @@ class Quadratic(Problem):
         B: Hermitian, shape (p, p), or the diagonal of such a matrix, shape (p,). Default: the identity.
         C: Shape (n, p). Default: zero.
 
-    Example:
+    Examples:
         >>> problem = gs.problems.Quadratic(torch.diag(torch.arange(1.0, 9.0)))
         >>> round(gs.minimize(problem, gs.random_stiefel(8, 2)).value, 3)  # 1 + 2
         3.0

@@ -23,8 +23,9 @@ from glideslope.streams.ica_contrast import Contrast
 DEVIATIONS = 3
 # A step turns by this root mean square angle over components at most, in radians: about how far a random start is off.
 LONGEST_TURN = 0.6
-# A turn by more, as root mean square over components, is one of a start.
-LARGE_TURN = 0.2
+# A turn by more, as root mean square over components, is one of a start. At 0.2 one of forty data sets with sources of
+# all shapes ended a quarter further from them than FastICA; at 0.4 none, and the EEG ends at the same contrast.
+LARGE_TURN = 0.4
 # A mean of so many deviations of the data costs two digits at most where it is subtracted after the product.
 SMALL_MEAN = 100
 

@@ -26,7 +26,7 @@ LONGEST_TURN = 0.6
 # A turn by more, as root mean square over components, is one of a start. At 0.2 one of forty data sets with sources of
 # all shapes ended a quarter further from them than FastICA; at 0.4 none, and the EEG ends at the same contrast.
 LARGE_TURN = 0.4
-# A mean of so many deviations of the data costs two digits at most where it is subtracted after the product.
+# A mean of this many deviations of the data costs two digits at most where it is subtracted after the product.
 SMALL_MEAN = 100
 
 

@@ -109,6 +109,7 @@ SCALES: dict[str, Scale] = {
             seeds=3,
             search_epochs=3,
             search_images=5000,
+            precision="bfloat16",
             long=True,
         ),
     ),

@@ -47,6 +47,7 @@ CNN_METHODS = (
 )
 MODELS = ("text", "published")
 NETWORKS = {"vgg16": "VGG16", "resnet18": "ResNet18"}
+PRECISIONS = ("float32", "bfloat16")
 FETCH = (
     "fetch cifar-10-binary.tar.gz or cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html and give "
     "the archive, or the folder it unpacks to, by --data"
@@ -189,6 +190,8 @@ class Cnn:
     search_epochs: float = 9
     search_images: int | None = None
     device: str = "cpu"
+    precision: str = "float32"
+    """Of the convolutions, forward and backward; parameters and steps are float32."""
     long: bool = False
     max_seconds: float | None = None
     search_seconds: float | None = None
@@ -207,11 +210,14 @@ class Cnn:
             raise ValueError(f"--network must be of {', '.join(NETWORKS)}; got {network!r}")
         if self.width < 8 or self.width % 8:
             raise ValueError(f"--width must be a multiple of 8; got {self.width}")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"--precision must be one of {', '.join(PRECISIONS)}; got {self.precision!r}")
+        suffix = "" if self.precision == "float32" else f"-{self.precision}"
         dataset = "digits" if self.data is None else "cifar10"
         place = {} if self.data is None else {"path": self.data}
         return Study(
             experiment="cnn",
-            name=f"cnn-{dataset}-{network}-width{self.width}",
+            name=f"cnn-{dataset}-{network}-width{self.width}{suffix}",
             title=f"{NETWORKS[network]} of width {self.width} on {'digits' if self.data is None else 'CIFAR-10'}",
             benchmark="orthogonal_cnn",
             objective="orthogonal-cnn",
@@ -228,6 +234,7 @@ class Cnn:
                 "held_out": False,
                 "n_train": None,
                 "device": self.device,
+                "precision": self.precision,
             },
             search={
                 "epochs": self.search_epochs,

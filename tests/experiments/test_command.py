@@ -173,6 +173,7 @@ def test_two_processes_of_joblib_give_the_same_records(tmp_path):
         (["cnn", "--scale", "paper"], "needs CIFAR-10"),
         (["cnn", "--scale", "smoke", "--data", "nowhere"], "fetch cifar-10-binary.tar.gz"),
         (["cnn", "--scale", "smoke", "--width", "12"], "--width must be a multiple of 8"),
+        (["cnn", "--scale", "smoke", "--precision", "int8"], "--precision must be one of float32, bfloat16"),
         (["cnn", "--scale", "smoke", "--network", "alexnet"], "--network must be of vgg16, resnet18"),
         (["pca", "--scale", "smoke", "--methods", "landng"], "pca has no method landng; it has"),
         (["report"], "no records in"),

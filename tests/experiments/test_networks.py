@@ -123,3 +123,18 @@ def test_projection_for_evaluation_makes_the_kernels_orthonormal_and_leaves_the_
     projected = evaluation.projected(model)
     assert largest_distance(projected) < 1e-5
     assert all(torch.equal(old, new) for old, new in zip(before, networks.kernels(model), strict=True))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_precision_is_that_of_the_convolutions_and_leaves_parameters_and_gradients_in_float32(precision):
+    data = images.digits(32)
+    model = training.Task(data, "resnet18", 8, 32, 1, (), 0.0, None, 0).model().train()
+    computed = set()
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_hook(lambda module, given, output: computed.add(output.dtype))
+    optimizer = gs.LandingSGD(gs.param_groups(model), lr=0.1)
+    loss = training.train_step(model, optimizer, data.train, data.train_labels, precision)
+    assert computed == {getattr(torch, precision)}
+    params = list(model.parameters())
+    assert {loss.dtype, *(p.dtype for p in params), *(p.grad.dtype for p in params)} == {torch.float32}

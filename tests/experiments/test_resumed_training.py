@@ -43,15 +43,17 @@ def curve(solver, task, *, killed_after=math.inf):
     return found
 
 
-@pytest.mark.parametrize("method", CNN_METHODS)
-def test_a_killed_run_goes_on_to_the_same_curve_bit_by_bit(solvers, method, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("method", "precision"), [*((method, "float32") for method in CNN_METHODS), ("landing-defaults", "bfloat16")]
+)
+def test_a_killed_run_goes_on_to_the_same_curve_bit_by_bit(solvers, method, precision, monkeypatch, tmp_path):
     monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path / "whole"))
-    whole = curve(solvers[method], task())
+    whole = curve(solvers[method], task(precision=precision))
     assert [record["epoch"] for record in whole] == [0, 1, 2]
     monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path / "cut"))
     with pytest.raises(Killed):
-        curve(solvers[method], task(), killed_after=1)
-    resumed = curve(solvers[method], task())
+        curve(solvers[method], task(precision=precision), killed_after=1)
+    resumed = curve(solvers[method], task(precision=precision))
     pd.testing.assert_frame_equal(pd.DataFrame(resumed), pd.DataFrame(whole), check_exact=True)
 
 
@@ -77,7 +79,10 @@ def test_a_killed_run_loses_no_epoch_but_the_one_it_was_in_and_a_finished_one_tr
     assert len(trained) == 4
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"width": 16}, {"milestones": ()}, {"images": images.digits(96)}])
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 1}, {"width": 16}, {"milestones": ()}, {"images": images.digits(96)}, {"precision": "bfloat16"}],
+)
 def test_a_checkpoint_belongs_to_one_run(solvers, monkeypatch, tmp_path, change):
     monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path))
     curve(solvers["unconstrained"], task(epochs=1))

@@ -23,6 +23,7 @@ class Objective(BaseObjective):
         "held_out": [False],
         "n_train": [None],
         "device": ["cpu"],
+        "precision": ["float32"],
     }
     test_config: ClassVar = {"dataset": {"name": "digits"}}
 
@@ -43,6 +44,7 @@ class Objective(BaseObjective):
             max_seconds=self.max_seconds,
             seed=self.seed,
             device=self.device,
+            precision=self.precision,
         )
         return {"task": task}
 

@@ -1,5 +1,6 @@
 """The training loop that all solvers share; a solver says which optimizer, and may change the model before."""
 
+import contextlib
 import math
 import time
 from typing import ClassVar, NamedTuple
@@ -29,6 +30,7 @@ class Task(NamedTuple):
     max_seconds: float | None
     seed: int
     device: str = "cpu"
+    precision: str = "float32"
 
     def model(self):
         """The network with orthonormal kernels, the start of all methods; on the CPU, so that it is the same on all."""
@@ -96,8 +98,9 @@ class Trainer(BaseSolver):
             for group in optimizer.param_groups:
                 group["lr"] = task.step_size_at(self.step_size, epoch)
             left = math.inf if task.max_seconds is None else task.max_seconds - seconds
+            draws = images.draw(generator)
             took, loss, share, status = train_epoch(
-                model, optimizer, images, images.draw(generator), task.batch_size, left
+                model, optimizer, images, draws, task.batch_size, left, task.precision
             )
             finished = status != "running" or epoch + 1 >= task.epochs
             found = None if status == "diverged" else model
@@ -123,7 +126,7 @@ class Trainer(BaseSolver):
         while True:
             started = time.perf_counter()
             for batch, labels in images.batches(draws, task.batch_size):
-                float(train_step(model, optimizer, batch, labels))
+                float(train_step(model, optimizer, batch, labels, task.precision))
                 yield time.perf_counter() - started
                 started = time.perf_counter()
 
@@ -139,10 +142,10 @@ def record_of(model, images, epoch, seconds, loss, status, *, last=False):
     return found | measure(model, images, with_projected=last)
 
 
-def train_epoch(model, optimizer, images, draws, batch_size, seconds):
+def train_epoch(model, optimizer, images, draws, batch_size, seconds, precision="float32"):
     """Train for one pass over the images, or for some seconds: time, mean loss, share of the pass, how it ended."""
     started = time.perf_counter()
-    total, seen, status = train_steps(model, optimizer, images, draws, batch_size, started + seconds)
+    total, seen, status = train_steps(model, optimizer, images, draws, batch_size, started + seconds, precision)
     mean = float(total) / seen  # here the host waits for a device, once
     took = time.perf_counter() - started
     if not math.isfinite(mean):
@@ -150,7 +153,7 @@ def train_epoch(model, optimizer, images, draws, batch_size, seconds):
     return took, mean, seen / len(images.train), status
 
 
-def train_steps(model, optimizer, images, draws, batch_size, deadline):
+def train_steps(model, optimizer, images, draws, batch_size, deadline, precision="float32"):
     """The steps of a pass until the deadline: sum of the losses, number of images, "running" or "out of time".
 
     No step waits for a value on a device. On the CPU the steps end where the loss is no longer finite.
@@ -159,7 +162,7 @@ def train_steps(model, optimizer, images, draws, batch_size, deadline):
     device = images.train.device
     total, seen = torch.zeros((), device=device), 0
     for batch, labels in images.batches(draws, batch_size):
-        total += train_step(model, optimizer, batch, labels) * len(labels)
+        total += train_step(model, optimizer, batch, labels, precision) * len(labels)
         seen += len(labels)
         if device.type == "cpu" and not math.isfinite(float(total)):
             break
@@ -168,13 +171,26 @@ def train_steps(model, optimizer, images, draws, batch_size, deadline):
     return total, seen, "running"
 
 
-def train_step(model, optimizer, batch, labels):
-    """One step on a batch; the loss before it, on the device."""
+def train_step(model, optimizer, batch, labels, precision="float32"):
+    """One step on a batch; the loss before it, on the device.
+
+    Parameters, their gradients, the loss and the step are float32. With the precision "bfloat16" autocast computes the
+    convolutions and the linear layer in it, forward and backward.
+    """
     optimizer.zero_grad()
-    loss = nn.functional.cross_entropy(model(batch), labels)
+    with autocast(batch.device.type, precision):
+        scores = model(batch)
+    loss = nn.functional.cross_entropy(scores.float(), labels)
     loss.backward()
     optimizer.step()
     return loss.detach()
+
+
+def autocast(device, precision):
+    """The context in which a network computes its scores."""
+    if precision == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(device, getattr(torch, precision))
 
 
 class Orthogonal(Trainer):

@@ -16,10 +16,12 @@ class OrthogonalConv(nn.Module):
         self.kernel_matrix = start
 
     def flat_kernel(self):
-        return self.kernel_matrix
+        """The kernel as a matrix, in its own precision: an exponential of bfloat16 would be far from orthogonal."""
+        with torch.autocast(next(self.parameters()).device.type, enabled=False):
+            return self.kernel_matrix
 
     def forward(self, x):
-        return nn.functional.conv2d(x, self.kernel_matrix.view(self.shape), None, self.stride, self.padding)
+        return nn.functional.conv2d(x, self.flat_kernel().view(self.shape), None, self.stride, self.padding)
 
 
 class Solver(Trainer):

@@ -212,13 +212,13 @@ class Cnn:
             raise ValueError(f"--width must be a multiple of 8; got {self.width}")
         if self.precision not in PRECISIONS:
             raise ValueError(f"--precision must be one of {', '.join(PRECISIONS)}; got {self.precision!r}")
-        suffix = "" if self.precision == "float32" else f"-{self.precision}"
-        dataset = "digits" if self.data is None else "cifar10"
+        other = "" if self.precision == "float32" else self.precision
+        dataset, images = ("digits", "digits") if self.data is None else ("cifar10", "CIFAR-10")
         place = {} if self.data is None else {"path": self.data}
         return Study(
             experiment="cnn",
-            name=f"cnn-{dataset}-{network}-width{self.width}{suffix}",
-            title=f"{NETWORKS[network]} of width {self.width} on {'digits' if self.data is None else 'CIFAR-10'}",
+            name=f"cnn-{dataset}-{network}-width{self.width}{other and '-' + other}",
+            title=f"{NETWORKS[network]} of width {self.width} on {images}{other and ', in ' + other}",
             benchmark="orthogonal_cnn",
             objective="orthogonal-cnn",
             dataset=dataset,

@@ -49,13 +49,17 @@ def images(records: Any) -> float:
     return int(found[1]) if found else math.inf
 
 
-def with_most_images(rows: list[Any]) -> list[Any]:
-    """For every network the studies with the most training images: accuracies with fewer say less."""
-    most: dict[str, float] = {}
+def most_telling(rows: list[Any]) -> list[Any]:
+    """For every network the studies with the most training images, of these the ones with the most finished runs."""
+
+    def weight(records: Any) -> tuple[float, int]:
+        return images(records), len(last(records))
+
+    most: dict[str, tuple[float, int]] = {}
     for records in rows:
         name = title(records).partition(" ")[0]
-        most[name] = max(most.get(name, 0), images(records))
-    return [records for records in rows if images(records) == most[title(records).partition(" ")[0]]]
+        most[name] = max(most.get(name, (0.0, 0)), weight(records))
+    return [records for records in rows if weight(records) == most[title(records).partition(" ")[0]]]
 
 
 def told(records: Any, methods: tuple[str, ...], holds: bool, text: str) -> Part:
@@ -71,7 +75,7 @@ def told(records: Any, methods: tuple[str, ...], holds: bool, text: str) -> Part
 def accurate(rows: list[Any], method: str, claim: Claim) -> Verdict:
     """The method's median against the lowest of QR's seeds; and what other options of landing reach."""
     parts = []
-    for records in with_most_images(rows):
+    for records in most_telling(rows):
         if absent(records, method, "riemannian-qr"):
             continue
         ours = float(ends(records, method, "accuracy").median())
@@ -88,7 +92,7 @@ def accurate(rows: list[Any], method: str, claim: Claim) -> Verdict:
 def sooner(rows: list[Any]) -> Verdict:
     """Seconds to 98 % of the lower of both final accuracies."""
     parts = []
-    for records in with_most_images(rows):
+    for records in most_telling(rows):
         if absent(records, "landing", "riemannian-qr"):
             continue
         pair = ("landing", "riemannian-qr")
@@ -117,7 +121,7 @@ def lowest(rows: list[Any]) -> Verdict:
 def weak(rows: list[Any]) -> Verdict:
     """Accuracy at least that of the lowest seed of QR, sum of N at least ten times landing's."""
     parts = []
-    for records in with_most_images(rows):
+    for records in most_telling(rows):
         if absent(records, "landing", "riemannian-qr", "penalty-1"):
             continue
         accuracy = float(ends(records, "penalty-1", "accuracy").median())
@@ -131,7 +135,7 @@ def weak(rows: list[Any]) -> Verdict:
 def strong(rows: list[Any]) -> Verdict:
     """Accuracy well below that of QR."""
     parts = []
-    for records in with_most_images(rows):
+    for records in most_telling(rows):
         if absent(records, "landing", "riemannian-qr", "penalty-1000"):
             continue
         accuracy, theirs = (

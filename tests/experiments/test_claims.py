@@ -210,6 +210,13 @@ def test_accuracies_need_all_images_of_cifar_and_those_with_fewer_count_no_more_
     assert accuracy_of_landing(few.assign(title="VGG16"), all_of_them).outcome == TOO_SHORT
 
 
+def test_of_studies_with_as_many_images_the_one_with_more_runs_is_judged():
+    control, study = on_cifar(cnn(seeds=1, accuracy=0.5), 50_000), on_cifar(cnn(), 50_000)
+    assert accuracy_of_landing(control).outcome == TOO_SHORT
+    assert accuracy_of_landing(control, study) == accuracy_of_landing(study)
+    assert accuracy_of_landing(study).outcome == HOLDS
+
+
 def test_qr_takes_longer_to_the_accuracy_or_not():
     assert cnn_claims.sooner([cnn()]).outcome == HOLDS
     assert cnn_claims.sooner([cnn(seconds=2.0)]).outcome == DOES_NOT_HOLD

@@ -1,6 +1,5 @@
 """The recorded runs in the repository, and what the documentation says of them."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -8,45 +7,40 @@ import pytest
 pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
-import pandas as pd
-
-from experiments import records
-from experiments.appearance import METHODS, in_order
+from experiments import page, records
+from experiments.appearance import METHODS
 from experiments.claims import verdicts
+from experiments.settings import CNN_METHODS
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "experiments" / "results" / "records"
 PAGE = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+RECORDED_NETWORKS = {key: name for key, name in page.NETWORKS.items() if (RECORDED / f"{name}.parquet").exists()}
 
 
 def test_the_page_says_what_the_records_say():
-    found = {row.claim: (row.outcome, row.evidence) for row in verdicts(records.read(RECORDED))}
-    rows = re.findall(r"^\| (.+?) \| (?:§ [^|]*) \| \*\*(.+?)\*\* \| (.+) \|$", PAGE, re.M)
-    assert {claim: (outcome, evidence) for claim, outcome, evidence in rows} == found
+    made = page.tables()
+    assert set(made) == {"claims", *RECORDED_NETWORKS}
+    assert page.with_tables(PAGE, made) == PAGE
 
 
-def lines_of_the_networks():
-    """Of the study on all of CIFAR-10, one line per method as the page has it."""
-    study = records.read(RECORDED)["cnn-cifar10-vgg16-width16"]
-    seconds = pd.read_parquet(RECORDED.parent / "seconds" / "cnn-cifar10-vgg16-width16.parquet").set_index("method")
-    ends = records.last(study)
-    for name in in_order(set(seconds.index)):
-        own, an_epoch = ends[ends["method"] == name], f"{seconds.loc[name, 'epoch_seconds']:.4g} s"
-        if len(own):
-            accuracy = " to ".join(sorted({f"{100 * value:.2f} %" for value in own["accuracy"]}))
-            found = f"{len(own)} | {own['step_size'].iloc[0]:g} | {accuracy} | {own['penalty'].max():.0e}"
-        else:
-            found = "0 | – | – | –"
-        yield f"| {METHODS[name].label} | {found} | {an_epoch} |"
+def test_every_claim_and_every_method_is_in_the_tables():
+    made = page.tables()
+    assert len(made["claims"]) == 2 + len(verdicts(records.read(RECORDED)))
+    for network in RECORDED_NETWORKS:
+        assert {line.split(" | ")[0].removeprefix("| ") for line in made[network][2:]} == {
+            METHODS[name].label for name in CNN_METHODS
+        }
 
 
-def test_the_page_has_every_method_of_the_networks_with_its_finished_seeds():
-    for line in lines_of_the_networks():
-        assert line in PAGE
+def test_a_page_without_a_place_for_a_table_is_an_error():
+    with pytest.raises(ValueError, match="0 places marked '<!-- table claims -->'"):
+        page.with_tables("nothing", {"claims": []})
 
 
-def test_no_step_size_on_all_of_cifar_is_at_the_edge_of_its_grid():
-    study = records.read(RECORDED)["cnn-cifar10-vgg16-width16"]
+@pytest.mark.parametrize("name", RECORDED_NETWORKS.values())
+def test_no_step_size_on_all_of_cifar_is_at_the_edge_of_its_grid(name):
+    study = records.read(RECORDED)[name]
     grid = study[study["phase"] == "search"]["step_size"]
     chosen = records.runs(study)["step_size"]
     assert grid.min() < chosen.min()

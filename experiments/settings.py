@@ -215,6 +215,7 @@ class Cnn:
         other = "" if self.precision == "float32" else self.precision
         dataset, images = ("digits", "digits") if self.data is None else ("cifar10", "CIFAR-10")
         place = {} if self.data is None else {"path": self.data}
+        slow = tuple(name for name in self.methods if self.long and name == "trivialization")
         return Study(
             experiment="cnn",
             name=f"cnn-{dataset}-{network}-width{self.width}{other and '-' + other}",
@@ -250,7 +251,8 @@ class Cnn:
             criterion_name="error on held-out training images",
             facts={"width": self.width},
             long=self.long,
-            in_the_time_of_others=("trivialization",) if self.long else (),
+            in_the_time_of_others=slow,
+            step_size_of=dict.fromkeys(slow, "riemannian-qr"),
         )
 
 

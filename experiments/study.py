@@ -42,12 +42,24 @@ class Study:
     """What the report calls it."""
     without_step_size: tuple[str, ...] = ()
     """Methods that have none: they run, and are not searched."""
+    step_size_of: dict[str, str] = field(default_factory=dict)
+    """Methods too slow to be searched -> the method whose step size they take."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Sizes, as columns of the records."""
     long: bool = False
     """Whether every run is recorded as soon as it is finished, seed by seed, and not all of them at the end."""
     in_the_time_of_others: tuple[str, ...] = ()
     """Methods that get the seconds of the longest other run of their seed, where there is one (long studies only)."""
+
+    def __post_init__(self) -> None:
+        for method, other in self.step_size_of.items():
+            if other not in self.methods:
+                raise ValueError(f"{method} takes the step size of {other}: name both in --methods")
+
+    @property
+    def searched(self) -> list[str]:
+        """The methods whose step size is searched."""
+        return [name for name in self.methods if name not in {*self.without_step_size, *self.step_size_of}]
 
     def dataset_pattern(self) -> dict[str, dict[str, list[Any]]]:
         """For Benchopt."""

@@ -183,13 +183,13 @@ def sweep(
         return keep(found, new) if len(new) else found
 
     found, first = known, study.seeds[0]
-    searched = [name for name in study.methods if name not in study.without_step_size]
-    for names in [[name] for name in searched] if study.long else [searched]:
+    for names in [[name] for name in study.searched] if study.long else [study.searched]:
         steps = {name: [step for step in study.grid if not has(found, SEARCH, name, step, first)] for name in names}
         found = run(found, study, {name: left for name, left in steps.items() if left}, SEARCH, (first,))
     chosen: dict[str, float | None] = dict.fromkeys(study.without_step_size)
     if len(found):
         chosen.update(best_steps(found[found["phase"] == SEARCH], study))
+        chosen.update({name: chosen[other] for name, other in study.step_size_of.items() if other in chosen})
     for seeds in [(seed,) for seed in study.seeds] if study.long else [study.seeds]:
         missing = [name for name, step in chosen.items() if not has(found, RUN, name, step, seeds[0])]
         for names in groups(study, missing, engine.jobs):
@@ -231,5 +231,4 @@ def in_the_time_of_others(study: Study, found: Any, methods: list[str], seed: in
 
 def n_units(study: Study) -> int:
     """How many runs of a solver a study consists of."""
-    searched = len(study.methods) - len(study.without_step_size)
-    return searched * len(study.grid) + len(study.methods) * len(study.seeds)
+    return len(study.searched) * len(study.grid) + len(study.methods) * len(study.seeds)

@@ -19,7 +19,7 @@ from experiments import records
 from experiments.execute import Setup, run_studies
 from experiments.scales import SCALES
 from experiments.settings import Cnn
-from experiments.sweep import groups, in_the_time_of_others
+from experiments.sweep import Engine, groups, in_the_time_of_others
 
 ROOT = Path(__file__).parents[2]
 NAME = "cnn-digits-resnet18-width8"
@@ -192,6 +192,27 @@ def test_methods_run_in_order_and_those_that_need_the_time_of_others_last_and_al
     study = replace(SETTING, methods=("trivialization", "landing", "riemannian-qr", "penalty-1")).studies()[0]
     assert groups(study, study.methods, 2) == [["landing", "riemannian-qr"], ["penalty-1"], ["trivialization"]]
     assert groups(study, ("landing", "trivialization"), 1) == [["landing"], ["trivialization"]]
+
+
+def test_trivialization_is_not_searched_and_takes_the_step_size_of_qr(tmp_path, monkeypatch):
+    asked = []
+
+    def run(self, study, solvers, phase, *rest):
+        asked.append((phase, dict(solvers)))
+        rows = [(name, step, phase, 1.0 if name != "riemannian-qr" or step != 0.03 else 0.5, "running", 2.0, 0, 1.0)
+                for name, steps in solvers.items() for step in steps]  # fmt: skip
+        names = ["method", "step_size", "phase", "criterion", "status", "epoch", "seed", "seconds"]
+        return pd.DataFrame(rows, columns=names), {}
+
+    monkeypatch.setattr(Engine, "run", run)
+    run_cnn(tmp_path, methods=("riemannian-qr", "trivialization"), seeds=1)
+    assert asked == [
+        ("search", {"riemannian-qr": [0.03, 0.1]}),
+        ("run", {"riemannian-qr": [0.03]}),
+        ("run", {"trivialization": [0.03]}),
+    ]
+    with pytest.raises(ValueError, match="trivialization takes the step size of riemannian-qr: name both"):
+        replace(SETTING, methods=("landing", "trivialization")).studies()
 
 
 @together

@@ -13,7 +13,7 @@ SUMMARY = f"""Usage: glideslope COMMAND
   --version           Print the version.
 
 The commands need typer, which is not installed (extra 'cli'): {INSTALL}
-Everything else works without them: import glideslope as gs; help(gs)
+Everything else works without it: import glideslope as gs; help(gs)
 """
 
 

@@ -7,6 +7,7 @@ import ast
 import importlib.metadata
 import importlib.resources
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,13 @@ def test_importing_glideslope_loads_nothing_beyond_torch_and_numpy():
 
 def test_the_version_is_that_of_the_distribution():
     assert gs.__version__ == importlib.metadata.version("glideslope")
+
+
+def test_an_index_can_follow_every_link_of_the_description_and_show_every_picture():
+    description = importlib.metadata.metadata("glideslope")["Description"]
+    assert "make demo" in description
+    assert re.findall(r"\]\((?!https://)[^)]*\)", description) == []
+    assert re.findall(r"<(?:img|source|a)\b", description) == []
 
 
 def test_the_package_says_that_it_is_typed():

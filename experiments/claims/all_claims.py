@@ -18,18 +18,20 @@ JUDGES: dict[str, Callable[[dict[str, Any]], list[Verdict]]] = {
 
 
 def verdicts(studies: dict[str, Any]) -> list[Verdict]:
-    """Verdicts from the records of all studies, by name."""
+    """Verdicts from the records of studies, by name; on the claims of those experiments that have records."""
     found = []
     for experiment, judge in JUDGES.items():
         own = {name: records for name, records in studies.items() if records["experiment"].iloc[0] == experiment}
+        if not own:
+            continue
         judged = judge(own)
         found += [too_small(row) for row in judged] if experiment != "penalty" and all_smoke(own) else judged
     return found
 
 
 def all_smoke(studies: dict[str, Any]) -> bool:
-    """Whether there are records, and all of the smallest scale."""
-    return bool(studies) and all((records["scale"] == "smoke").all() for records in studies.values())
+    """Whether all records are of the smallest scale."""
+    return all((records["scale"] == "smoke").all() for records in studies.values())
 
 
 def too_small(row: Verdict) -> Verdict:

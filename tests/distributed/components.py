@@ -7,10 +7,11 @@ import torch
 import torch.distributed as dist
 from distributed.counting import Traffic
 from distributed.spreading import mesh, message_of
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard
 
 from glideslope import random_stiefel
 from glideslope.estimators import OnlineICA, OnlinePCA
+from glideslope.ranks.dtensors import placed
 
 N, WIDTH, COMPONENTS = 300, 23, 3
 
@@ -56,7 +57,7 @@ def learnt(ways):
     over = mesh()
 
     def spread(X):
-        return distribute_tensor(X, over, [Shard(1)], src_data_rank=None)
+        return placed(X, over, [Shard(1)])
 
     found = {way: described(WAYS[way](spread), spread) for way in ways}
     model = WAYS["one pass"](spread)
@@ -71,7 +72,7 @@ def learnt(ways):
         "finite": message_of(lambda: OnlinePCA(3).fit(spread(bad))),
         "width": message_of(lambda: model.partial_fit(spread(samples()[:, :-1]))),
         "place": message_of(lambda: model.transform(samples())),
-        "cut": message_of(lambda: OnlinePCA(3).fit(distribute_tensor(samples(), over, [Shard(0)], src_data_rank=None))),
+        "cut": message_of(lambda: OnlinePCA(3).fit(placed(samples(), over, [Shard(0)]))),
         "ica": message_of(lambda: OnlineICA().fit(spread(samples()))),
     }
     found["sent"] = {n: sent(n, over) for n in (2000, 8000)}

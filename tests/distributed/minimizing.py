@@ -9,9 +9,10 @@ from distributed.spreading import drawn, mesh, message_of
 from distributed.training import (
     whole,
 )
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor import Shard
 
 import glideslope as gs
+from glideslope.ranks.dtensors import placed
 
 
 def minimized(folder, ways):
@@ -22,7 +23,7 @@ def minimized(folder, ways):
     found = {}
 
     def spread(data):
-        return distribute_tensor(data, over, [Shard(1)], src_data_rank=None)
+        return placed(data, over, [Shard(1)])
 
     for way, options in {way: WAYS[way] for way in ways}.items():
         for name, make in PROBLEMS.items():
@@ -36,14 +37,14 @@ def minimized(folder, ways):
         gs.minimize(gs.problems.PCA(many, 3), gradient="saga", step_size=1e-3, batch_size=10, max_epochs=3)
     found["many rows"] = max(size for _, size in traffic.calls)
     X0 = gs.random_stiefel(DATA.shape[1], 3, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    start = distribute_tensor(X0, over, [Shard(0)], src_data_rank=None)
+    start = placed(X0, over, [Shard(0)])
     found["start"] = whole(gs.minimize(PROBLEMS["pca"](spread), start, step_size=0.05, max_epochs=4).X)
     found["stopped"] = resumed(lambda: PROBLEMS["pca"](spread), folder)
     found["another problem"] = refused(lambda data: gs.problems.PCA(spread(data), 3), DATA, start, folder)
     odd = dist.get_rank() == dist.get_world_size() - 1
     bad = DATA.clone()
     bad[3, -1] = float("inf")
-    rows = distribute_tensor(DATA, over, [Shard(0)], src_data_rank=None)
+    rows = placed(DATA, over, [Shard(0)])
     found["messages"] = {
         "seed": message_of(lambda: gs.minimize(PROBLEMS["pca"](spread), seed=int(odd), step_size=0.1)),
         "shape": message_of(lambda: gs.minimize(gs.problems.PCA(spread(DATA), 4 if odd else 3))),
@@ -70,7 +71,7 @@ def refused(make, data, start, folder):
     other[:, -1] *= 2
     moved = whole(start)
     moved[-1] = -moved[-1]
-    moved = distribute_tensor(moved, start.device_mesh, [Shard(0)], src_data_rank=None)
+    moved = placed(moved, start.device_mesh, [Shard(0)])
     return (
         message_of(lambda: gs.minimize(make(other), start, **options)),
         message_of(lambda: gs.minimize(make(data), moved, **options)),

@@ -3,7 +3,11 @@
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor import Shard
+
+from glideslope.ranks.dtensors import placed
+
+SHARDS_MODELS = torch.__version__ >= (2, 7)  # before, FSDP2 trains on accelerators alone
 
 
 def mesh():
@@ -11,7 +15,7 @@ def mesh():
 
 
 def shard(X, dim=0, over=None):
-    return torch.nn.Parameter(distribute_tensor(X, over or mesh(), [Shard(dim)], src_data_rank=None))
+    return torch.nn.Parameter(placed(X, over or mesh(), [Shard(dim)]))
 
 
 def orthonormal(*shape, dtype=torch.float32, seed=0):

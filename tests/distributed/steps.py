@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from distributed.agreement import checkpoint_disagreements, disagreements
 from distributed.counting import Traffic
-from distributed.spreading import diagnosed, drawn, mesh, message_of, orthonormal, shard
+from distributed.spreading import SHARDS_MODELS, diagnosed, drawn, mesh, message_of, orthonormal, shard
 from distributed.training import (
     MATRICES,
     OPTIMIZERS,
@@ -46,7 +46,7 @@ def small_checks():
         hybrid,
         checkpoint_disagreements,
     )
-    return {check.__name__: check() for check in checks}
+    return {check.__name__: check() for check in checks if SHARDS_MODELS or check not in WITH_FSDP}
 
 
 def traffic_of_a_step():
@@ -341,3 +341,6 @@ def hybrid():
 def unsupported():
     X = shard(orthonormal(12, 3))
     return [message_of(lambda: gs.RiemannianSGD([X])), message_of(lambda: gs.PenaltySGD([X], penalty_weight=1.0))]
+
+
+WITH_FSDP = (models, mixed_precision, scales, hybrid)

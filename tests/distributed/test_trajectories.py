@@ -5,7 +5,7 @@ import torch
 from distributed.launch import run_on
 from distributed.together import QUICK
 from distributed.training import OPTIMIZERS, network, starts, train_matrices, train_network
-from distributed.trajectories import everything
+from distributed.trajectories import KINDS, everything
 
 import glideslope as gs
 from glideslope.formulas import distance
@@ -42,11 +42,11 @@ def assert_as_in_one_process(found, names, dtype):
             assert all(distance(as_matrices(X, "matrix")).max() <= 0.5 for X in matrices)
             assert [row[2:] for row in diagnosis] == counts
             assert len(said) == (rank == 0)
-            for kind in ("ddp", "fsdp"):
+            for kind in KINDS:
                 weights, diagnosis = result["networks"][name, kind]
                 assert_close(weights, list(model.parameters()), dtype)
                 assert all(max(row.distance) <= 0.5 for row in diagnosis)
-            for kind in ("ddp", "fsdp"):  # and every rank has the same to the last bit
+            for kind in KINDS:  # and every rank has the same to the last bit
                 first = found[0]["networks"][name, kind][0]
                 assert all(map(torch.equal, result["networks"][name, kind][0], first))
 

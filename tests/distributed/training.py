@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 import glideslope as gs
+from glideslope.ranks.dtensors import placed
 
 STEPS = 50
 # Shape, dimension that is sharded, complex: rows unevenly, a wide matrix on the right and on the wrong side, a batch.
@@ -77,9 +78,7 @@ def like(tensor, param):
     """The tensor, spread as the parameter is."""
     if not hasattr(param, "placements"):
         return tensor
-    from torch.distributed.tensor import distribute_tensor
-
-    return distribute_tensor(tensor, param.device_mesh, param.placements, src_data_rank=None)
+    return placed(tensor, param.device_mesh, param.placements)
 
 
 def network(dtype):

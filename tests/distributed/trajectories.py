@@ -4,7 +4,7 @@ import warnings
 
 import torch
 import torch.distributed as dist
-from distributed.spreading import diagnosed, mesh
+from distributed.spreading import SHARDS_MODELS, diagnosed, mesh
 from distributed.training import (
     MATRICES,
     OPTIMIZERS,
@@ -42,7 +42,10 @@ def dtensor_trajectories(names, dtype):
     return found
 
 
-def network_trajectories(names, dtype, kinds=("ddp", "fsdp")):
+KINDS = ("ddp", "fsdp") if SHARDS_MODELS else ("ddp",)
+
+
+def network_trajectories(names, dtype, kinds=KINDS):
     """Final parameters of the network under DDP and FSDP2."""
     found = {}
     rank, ranks = dist.get_rank(), dist.get_world_size()

@@ -188,7 +188,7 @@ def test_without_scikit_learn_all_other_names_can_be_imported_and_estimators_say
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.stdout == "LandingSGD\n", run.stderr
     assert run.returncode == 1
-    assert "pip install scikit-learn" in run.stderr
+    assert "needs scikit-learn (extra 'sklearn'): pip install scikit-learn" in run.stderr
 
 
 @both

@@ -5,15 +5,15 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 
-INSTALL = "pip install typer rich"
+INSTALL = "pip install typer rich safetensors"
 SUMMARY = f"""Usage: glideslope COMMAND
 
   inspect CHECKPOINT  Report how orthonormal the matrices of a checkpoint are.
   bench               Time one step on this machine, in milliseconds and in bare matrix products.
   --version           Print the version.
 
-The commands need typer and rich, which are not installed: {INSTALL}
-Everything else works without them: import glideslope as gs; help(gs)
+The commands need typer, which is not installed (extra 'cli'): {INSTALL}
+Everything else works without it: import glideslope as gs; help(gs)
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,10 @@ def placed(tensor: Any, mesh: Any, placements: Sequence[Any]) -> Tensor:
     from torch.distributed.tensor import distribute_tensor
 
     if not is_sharded(tensor):
-        return distribute_tensor(tensor, mesh, placements, src_data_rank=None)
+        # torch 2.6 has no such option: there the first rank sends the others what they have.
+        parameters = inspect.signature(distribute_tensor).parameters
+        nobody_sends = {"src_data_rank": None} if "src_data_rank" in parameters else {}
+        return distribute_tensor(tensor, mesh, placements, **nobody_sends)
     moved: Tensor = tensor.redistribute(mesh, placements)
     return moved
 

@@ -86,7 +86,8 @@ def minimize(
             gradient at the start, and the distance at most this, or what rounding leaves of it (10 eps sqrt(p)).
         record_every: Steps between two records. Default: one pass; for the full gradient one step.
         seed: Of the random start and of the draws.
-        callback: Called with every record; a true result stops the run.
+        callback: Called with every record (step, passes, seconds, value, gradient_norm, distance, step_size,
+            shortened); a true result stops the run.
         progress: Show a line of progress on stderr.
         checkpoint: File to write the state of the run to, and to resume from where it exists: the solution is that of
             a run without a stop. The one before it is kept next to it. A file of other arguments, another X0 or another

@@ -44,7 +44,7 @@ class History:
         try:
             import pandas
         except ImportError as error:
-            raise ImportError("history.to_pandas() needs pandas: pip install pandas") from error
+            raise ImportError("history.to_pandas() needs pandas (extra 'pandas'): pip install pandas") from error
         return pandas.DataFrame(self.records, columns=Record._fields)
 
     def __getattr__(self, name: str) -> np.ndarray:
@@ -119,7 +119,7 @@ class Solution:
         try:
             from matplotlib import pyplot
         except ImportError as error:
-            raise ImportError("solution.plot() needs matplotlib: pip install matplotlib") from error
+            raise ImportError("solution.plot() needs matplotlib (extra 'plot'): pip install matplotlib") from error
         figure, axes = pyplot.subplots(1, 3, figsize=(10, 3), layout="constrained")
         history, across = self.history, getattr(self.history, against)
         panels = {

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glideslope.ranks.dtensors import from_parts, is_sharded, local_part, meshes_of
+from glideslope.ranks.dtensors import from_parts, is_sharded, local_part, meshes_of, placed
 from glideslope.ranks.sums import summed
 
 logger = logging.getLogger("glideslope")
@@ -226,12 +226,7 @@ def part_of(tensor: Any, param: Any, shift: int) -> Tensor:
     if not is_sharded(param):
         whole: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor
         return whole
-    from torch.distributed.tensor import distribute_tensor
-
-    placements = placements_of(param, shift)
-    if not is_sharded(tensor):
-        tensor = distribute_tensor(tensor, param.device_mesh, placements, src_data_rank=None)
-    return local_part(tensor.redistribute(placements=placements))
+    return local_part(placed(tensor, param.device_mesh, placements_of(param, shift)))
 
 
 def readable_bytes(count: int) -> str:

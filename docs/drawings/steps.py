@@ -50,7 +50,7 @@ def draw(workloads: list[dict], ink: str, path: Path) -> None:
         panel.minorticks_off()
         panel.grid(color=ink, alpha=0.15)
         panel.spines[["top", "right"]].set_visible(False)
-        panel.set_xlabel("time of a step, LandingSGD = 1 (left: faster, right: slower)")
+        panel.set_xlabel("time of a step / time of LandingSGD")
         figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=12)
         figure.savefig(path, transparent=True, metadata={"Date": None})
         plt.close(figure)

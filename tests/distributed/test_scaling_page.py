@@ -1,4 +1,4 @@
-"""The table of the page on what processes exchange is that of its formulas, which other tests compare with counted bytes."""
+"""The table of the page on what processes exchange is that of its formulas, which other tests compare with bytes."""
 
 import re
 from pathlib import Path

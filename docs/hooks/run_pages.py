@@ -29,7 +29,7 @@ STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
-    "font.size": 12.0,
+    "font.size": 13.0,
     "lines.linewidth": 2.0,
     "figure.figsize": (6.4, 3.6),
     "figure.constrained_layout.use": True,

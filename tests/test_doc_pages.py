@@ -22,7 +22,10 @@ PAGES = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for
 PAGES["README.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
 OPTIMIZERS = [name for name in PAGES if name.startswith("docs/optimizers/")]
 COMPILER = ("ignore::FutureWarning", "ignore::DeprecationWarning")  # its own modules warn about each other
-NOT_RUN_HERE = {"docs/trainers.md": "needs other packages: run by tests/interop/test_page.py"}
+NOT_RUN_HERE = {
+    "docs/trainers.md": "needs other packages: run by tests/interop/test_page.py",
+    "README.md": "run by tests/test_docs.py, which also says how long its example is",
+}
 MUON = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon needs torch 2.9")
 
 

@@ -69,7 +69,7 @@ def in_shell(command: str) -> str:
     """What a command prints, with the programs of this environment on the path."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode:
         raise RuntimeError(f"{command!r} ended with exit code {done.returncode}:\n{done.stderr}")
     return done.stdout

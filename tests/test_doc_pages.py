@@ -26,7 +26,10 @@ NOT_RUN_HERE = {
     "docs/trainers.md": "needs other packages: run by tests/interop/test_page.py",
     "README.md": "run by tests/test_docs.py, which also says how long its example is",
 }
-MUON = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon needs torch 2.9")
+NEEDS = {
+    "docs/muon.md": pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon needs torch 2.9"),
+    "docs/scaling.md": pytest.mark.skipif(torch.__version__ < (2, 7), reason="FSDP2 on the CPU needs torch 2.7"),
+}
 
 
 def with_code():
@@ -34,7 +37,7 @@ def with_code():
     for name, text in PAGES.items():
         if run_pages.BLOCK.search(text) and name not in NOT_RUN_HERE:
             slow = [pytest.mark.slow] if re.match(r"---\n(.*\n)*?slow: true\n(.*\n)*?---", text) else []
-            yield pytest.param(name, marks=slow + ([MUON] if name == "docs/muon.md" else []))
+            yield pytest.param(name, marks=[*slow, *([NEEDS[name]] if name in NEEDS else [])])
 
 
 @pytest.mark.filterwarnings(*COMPILER)

@@ -1,4 +1,4 @@
-"""The documentation cannot rot: what it names exists, and what it shows as code runs."""
+"""The documentation cannot rot: what it names exists. (`test_doc_pages.py` runs the code on the pages.)"""
 
 import ast
 import functools
@@ -13,7 +13,6 @@ import glideslope as gs
 ROOT = Path(__file__).parents[1]
 PAPER_MAP = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
 CODE_WORDS = sorted(set(re.findall(r"`([^`\n]+)`", PAPER_MAP)))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @functools.cache
@@ -93,15 +92,11 @@ def test_every_public_formula_is_in_the_paper_map():
     assert [name for name in gs.formulas.__all__ if f"`glideslope.formulas.{name}`" not in PAPER_MAP] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
-        assert target.startswith("https://") or (page.parent / target).exists(), target
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")], ids=str)
-def test_the_code_on_a_page_runs_and_prints_a_distance_close_to_zero(page, capsys):
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
+def test_the_code_of_the_readme_is_short_and_prints_a_distance_close_to_zero(capsys):
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert blocks
+    for block in blocks:
         assert len(block.splitlines()) <= 12
-        exec(compile(block, page.name, "exec"), {"__name__": "__main__"})
+        exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
         assert float(capsys.readouterr().out.split()[-1]) < 1e-5

@@ -12,7 +12,7 @@ import torch
 import glideslope as gs
 
 IMAGES = Path(__file__).parents[1] / "images"
-WIDTH, HEIGHT, UNIT, CENTRE = 760, 400, 300, (380, 420)
+WIDTH, HEIGHT, UNIT, CENTRE = 760, 430, 300, (380, 450)
 STEP, SAFE_RADIUS, SECONDS = 0.42, 0.5, 1.1
 OPTIONS = {"attraction": 0.6, "safe_radius": SAFE_RADIUS, "metric": "euclidean"}
 COLOURS = {
@@ -75,14 +75,17 @@ def drawing(colours: dict[str, str]) -> str:
     first = taken[0][0]
     parts.append(f'<circle cx="{first[0]}" cy="{first[1]}" r="4" fill="{ink}"/>')
     words = [
-        (272, 192, ink, "safe region: no step leaves it"),
-        (302, 158, colours["edge"], "orthonormal matrices"),
-        (14, 24, colours["tangent"], "1  move along the tangent"),
-        (14, 48, colours["pull"], "2  be pulled back, by products alone"),
-        (58, 306, ink, "start"),
-        (650, 268, ink, "solution"),
+        (380, 200, "middle", colours["edge"], "orthonormal matrices"),
+        (380, 229, "middle", ink, "safe region: no step leaves it"),
+        (10, 26, "start", colours["tangent"], "1  move along the tangent"),
+        (10, 56, "start", colours["pull"], "2  be pulled back, by products alone"),
+        (60, 345, "start", ink, "start"),
+        (736, 300, "end", ink, "solution"),
     ]
-    parts += [f'<text x="{x}" y="{y}" fill="{colour}">{text}</text>' for x, y, colour, text in words]
+    parts += [
+        f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{colour}">{text}</text>'
+        for x, y, anchor, colour, text in words
+    ]
     heads = "".join(
         f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="3.6" markerHeight="3.6" orient="auto">'
         f'<path d="M 0 0 L 8 4 L 0 8 z" fill="{colours[name]}"/></marker>'
@@ -90,7 +93,7 @@ def drawing(colours: dict[str, str]) -> str:
     )
     title = "<title>Landing steps leave the manifold a little, stay in the safe region, and land</title>"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif"'
-    return f'{head} font-size="17">{title}<defs>{heads}</defs>\n' + "\n".join(parts) + "\n</svg>\n"
+    return f'{head} font-size="24">{title}<defs>{heads}</defs>\n' + "\n".join(parts) + "\n</svg>\n"
 
 
 def line(start: Point, end: Point, colour: str, head: str) -> str:

@@ -69,7 +69,7 @@ def test_the_table_compares_at_what_the_searched_step_reaches():
 
 
 def test_the_page_shows_the_table_of_the_recorded_runs():
-    page = (ROOT / "docs" / "minimize.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation" / "automatic-steps.md").read_text(encoding="utf-8")
     table = run.summary(problems.WORKS, 5, run.read(run.RESULTS))
     assert len(table.splitlines()) == 2 + 6
     assert table in page

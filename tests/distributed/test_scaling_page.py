@@ -1,4 +1,4 @@
-"""The table of the page on scaling is that of its formulas, which other tests compare with counted bytes."""
+"""The table of the page on what processes exchange is that of its formulas, which other tests compare with bytes."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from distributed import costs
 
-PAGE = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "communication.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (\d+) × (\d+) \| (\d+) \| (\S+) \| (\S+) \| (\S+) \|$", PAGE, flags=re.MULTILINE)
 
 

@@ -82,7 +82,7 @@ def by_pymanopt(
 
 
 def unitary_group(n: int) -> Any:
-    """pymanopt's UnitaryGroup with what is wrong in version 2.2.1 put right, so that its solvers arrive.
+    """Pymanopt's UnitaryGroup with what is wrong in version 2.2.1 put right, so that its solvers arrive.
 
     Its projection takes the transpose for the conjugate transpose, its inner products are complex and its zero is real.
     """
@@ -91,7 +91,7 @@ def unitary_group(n: int) -> Any:
     class Unitary(pymanopt.manifolds.UnitaryGroup):  # type: ignore[misc]
         def projection(self, point: np.ndarray, vector: np.ndarray) -> np.ndarray:
             product = point.conj().T @ vector
-            return (product - product.conj().T) / 2
+            return np.asarray((product - product.conj().T) / 2)
 
         def inner_product(self, point: np.ndarray, left: np.ndarray, right: np.ndarray) -> float:
             return float(np.vdot(left, right).real)

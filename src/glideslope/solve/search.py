@@ -17,14 +17,14 @@ from torch import Tensor
 from glideslope.engine.eigenvalues import upper_eigenvalue
 from glideslope.formulas.field import skew
 from glideslope.formulas.normal import inverse_square_root_series
-from glideslope.formulas.orthogonality import frobenius, subtract_identity_
+from glideslope.formulas.orthogonality import subtract_identity_
 from glideslope.formulas.penalty import penalty
 from glideslope.solve.checkpoint import Resumable, State, on_device
 from glideslope.solve.history import Measured
 from glideslope.solve.methods import retracted
 from glideslope.solve.problem import Problem
 from glideslope.solve.quasi_newton import Pairs
-from glideslope.stiefel.geometry import InRows
+from glideslope.stiefel.geometry import InRows, scaled_norm
 
 SUFFICIENT_DECREASE = 1e-4
 # Weight of the past in the reference value of Zhang and Hager: 0 is monotone, 1 the mean of all values.
@@ -120,7 +120,7 @@ class Search(Resumable):
         """Evaluate f at X, or at the orthonormal matrix nearest to it, and begin; or begin again with another f."""
         if self.method != "penalty":
             Delta = subtract_identity_(self.geometry.gram(X))
-            X = land(X, Delta, float(frobenius(Delta)))
+            X = land(X, Delta, scaled_norm(Delta))
         value, G = self._evaluate(X)
         norm = self.geometry.norm(G)
         self.unit = power_of_two(norm, G.dtype)
@@ -162,8 +162,8 @@ class Search(Resumable):
             norm = measured = geometry.norm(T)
             if self.metric == "canonical" and self.n_rows > X.shape[1]:
                 # Of the part that is orthogonal to X the canonical gradient has one half.
-                measured = math.hypot(norm, math.sqrt(3) * float(frobenius(skew(C) * share))) / 2
-        return Evaluation(X, Delta, float(frobenius(Delta)), T, f, self._value(X, f), norm, measured)
+                measured = math.hypot(norm, math.sqrt(3) * share * scaled_norm(skew(C))) / 2
+        return Evaluation(X, Delta, scaled_norm(Delta), T, f, self._value(X, f), norm, measured)
 
     def step(self) -> bool:
         """Move to a point that passes the test; False where none does, because rounding hides any decrease."""
@@ -184,7 +184,7 @@ class Search(Resumable):
             C = self.geometry.cross(at.X, D)
             D.addmm_(at.X, C + C.mH, alpha=-0.5)
             square = self.geometry.gram(D)
-            stretch = float(frobenius(square))
+            stretch = scaled_norm(square)
             if not stretch <= LONGEST:
                 stretch = float(upper_eigenvalue(square, LONGEST, square=True))
                 step_size = min(1.0, math.sqrt(LONGEST / stretch))

@@ -28,35 +28,39 @@ def literal_inverse_hessian(pairs):
 @pytest.mark.parametrize("number", [1, 2, PAIRS - 1, PAIRS, PAIRS + 1, 2 * PAIRS + 3])
 def test_products_are_those_of_the_bfgs_update_of_the_last_pairs(number, dtype):
     X = draw(6, 3, dtype=dtype)
-    memory, pairs = Pairs(X, Whole()), []
+    memory, pairs, T = Pairs(X, Whole()), [], draw(6, 3, seed=1000, dtype=dtype)
     curvature = flat(draw(6, 3, seed=99, dtype=dtype)).abs() + 0.5
     for i in range(number):
         s = draw(6, 3, seed=i, dtype=dtype)
         y = torch.view_as_complex((flat(s) * curvature).view(6, 3, 2)) if s.is_complex() else s * curvature.view(6, 3)
-        assert memory.add(s, y) == pytest.approx(float(s.norm()), rel=1e-5)
+        assert memory.add(X, T, X + s, T + y) == pytest.approx(float(s.norm()), rel=1e-5)
+        X, T = X + s, T + y
         pairs = [*pairs, (flat(s).double(), flat(y).double())][-PAIRS:]
     assert len(memory) == len(pairs)
-    T = draw(6, 3, seed=1000, dtype=dtype)
-    found, slope = memory.times(T, float(T.norm()))
-    expected = literal_inverse_hessian(pairs) @ flat(T).double()
+    found, slope = memory.descent(T, float(T.norm()))
+    expected = -literal_inverse_hessian(pairs) @ flat(T).double()
     rel = 1e-9 if dtype in (torch.float64, torch.complex128) else 2e-3
     torch.testing.assert_close(flat(found).double(), expected, rtol=rel, atol=rel * float(expected.norm()))
-    assert slope == pytest.approx(float(flat(T).double() @ expected), rel=rel)
+    assert slope == pytest.approx(-float(flat(T).double() @ expected), rel=rel)
 
 
 def test_a_pair_along_which_f_bends_down_or_not_at_all_is_left_out():
     X, s = draw(6, 3), draw(6, 3, seed=1)
     memory = Pairs(X, Whole())
     memory.forget(0.01)
-    assert memory.add(s, s) > 0
-    before = len(memory), memory.times(X, float(X.norm()))[0]
+    T = X + s
+    assert memory.add(X, X, X + s, T) > 0
+    assert len(memory) == 1
     for y in (-s, s * 0, draw(6, 3, seed=2) - s * ((draw(6, 3, seed=2) * s).sum() / (s * s).sum())):
-        memory.add(s, y)
-        assert len(memory) == before[0]
-        assert memory.times(X, float(X.norm()))[1] > 0
+        memory.add(X, T, X + s, T + y)
+        T = T + y
+        assert len(memory) == 1
+        direction, slope = memory.descent(T, float(T.norm()))
+        assert slope == pytest.approx(-float((T * direction).sum()), rel=1e-10)
+        assert slope > 0
         assert np.isfinite(memory.scale)
     memory.forget(0.5)
-    torch.testing.assert_close(memory.times(X, float(X.norm()))[0], X * 0.5)
+    torch.testing.assert_close(memory.descent(X, float(X.norm()))[0], X * -0.5)
 
 
 def spread_eigenvalues(n, decades):
@@ -106,13 +110,15 @@ def test_the_same_solution_in_all_four_types(dtype):
     assert max(distances) < (1e-3 if single else 1e-9)
 
 
-def test_memory_is_twenty_matrices_and_does_not_grow():
+def test_memory_is_twenty_two_matrices_and_does_not_grow():
     X = draw(50, 7)
     memory = Pairs(X, Whole())
     size = memory._vectors.numel()
-    assert size == 20 * X.numel()
+    assert size == 22 * X.numel()
     for i in range(30):
-        memory.add(draw(50, 7, seed=i), draw(50, 7, seed=i))
+        s = draw(50, 7, seed=i)
+        memory.add(X, X, X + s, X + s)
+    assert len(memory) == PAIRS
     assert memory._vectors.numel() == size
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from glideslope.solve.checkpoint import Resumable
+from glideslope.solve.checkpoint import Resumable, State
 from glideslope.stiefel.geometry import Whole
 
 # Pairs remembered. Twenty take between a tenth fewer and a fifth more evaluations, depending on the problem.
@@ -16,6 +17,8 @@ PAIRS = 10
 LEAST_CURVATURE = 1e-8
 # By how much H may grow along a direction in which f bends down.
 GROWTH = 10.0
+# What is kept of the products of pairs, on the host.
+ARRAYS = ("_along", "_R_inverse", "_YY", "_D")
 
 
 class Pairs(Resumable):
@@ -28,82 +31,117 @@ class Pairs(Resumable):
 
         H = γ I + S R⁻ᵀ (D + γ YᵀY) R⁻¹ Sᵀ - γ S R⁻ᵀ Yᵀ - γ Y R⁻¹ Sᵀ.
 
-    Memory: 20 n p numbers. A product H T reads them twice; what is left is 10 x 10. Rows on many ranks: inner products
-    are summed.
+    Sᵀy and Yᵀy of a new pair are differences of SᵀT⁺ and SᵀT, YᵀT⁺ and YᵀT, which H T needs anyway. A new column of R
+    is one of R⁻¹, and R⁻¹ without its first row and column is the inverse for the pairs without the oldest. So a step
+    reads the pairs twice; what is left is 10 x 10, in float64 on the host.
+
+    Memory: 22 n p numbers, one pair more than are used, since a pair is judged where it lies. Rows on many ranks:
+    inner products are summed.
 
     Args:
         X: A matrix of the shape, type and device of the pairs.
         geometry: Where its rows are.
     """
 
-    kept = ("scale", "_taken", "_vectors", "_SY", "_YY")
+    kept = ("scale", "_spare", "_order")
 
     def __init__(self, X: Tensor, geometry: Whole) -> None:
         self._geometry = geometry
         self.scale = 1.0
         """γ, which H is a multiple of where no pair says otherwise."""
-        self._taken = 0  # since the last `forget`; the next pair goes to this slot modulo their number
+        self._order: list[int] = []  # slots of the pairs, oldest first
+        self._spare = 0  # the slot that the next pair goes to
         size = X.numel() * (2 if X.is_complex() else 1)
-        self._vectors = torch.zeros((PAIRS, 2, size), dtype=X.real.dtype, device=X.device)
-        self._SY, self._YY = (torch.zeros((PAIRS, PAIRS), dtype=torch.float64) for _ in range(2))
+        self._vectors = torch.zeros((2 * (PAIRS + 1), size), dtype=X.real.dtype, device=X.device)
+        # Views, made once: a step on small matrices takes as long as it has operations.
+        self._slots = [(pair[0], pair[1], pair, pair.mT) for pair in self._vectors.view(PAIRS + 1, 2, size)]
+        self._columns = self._vectors.mT
+        self._along = np.zeros((PAIRS + 1, 2))  # Re<s, T>, Re<y, T> by slot, T the last tangent gradient
+        self._R_inverse, self._YY, self._D = np.zeros((PAIRS, PAIRS)), np.zeros((PAIRS, PAIRS)), np.zeros(PAIRS)
 
     def __len__(self) -> int:
-        return min(self._taken, PAIRS)
+        return len(self._order)
+
+    def state(self) -> State:
+        """The pairs and their products."""
+        arrays = {name: torch.from_numpy(getattr(self, name)) for name in ARRAYS}
+        return {**super().state(), "vectors": self._vectors, "arrays": arrays}
+
+    def resume(self, state: State, device: torch.device) -> None:
+        """Take over a state."""
+        self._vectors.copy_(state.pop("vectors"))
+        for name, array in state.pop("arrays").items():
+            setattr(self, name, array.cpu().numpy())
+        super().resume(state, device)
 
     def forget(self, scale: float) -> None:
         """Drop all pairs: H = γ I."""
-        self._taken, self.scale = 0, scale
+        self._order, self.scale = [], scale
 
-    def add(self, s: Tensor, y: Tensor) -> float:
-        """Take a pair in the place of the oldest, unless f bends down or hardly at all along it; ‖s‖.
+    def add(self, X: Tensor, T: Tensor, X_new: Tensor, T_new: Tensor) -> float:
+        """Take the pair of two successive points in the place of the oldest, and return ‖s‖.
 
-        Without it only γ changes, to ‖s‖²/|<s, y>| and at most ten times what it was.
+        A pair along which f bends down or hardly at all is left out. Then only γ changes, to ‖s‖²/|<s, y>| and at most
+        ten times what it was.
         """
-        s, y = flat(s), flat(y)
-        square, curvature, change = self._geometry.total(torch.stack([s @ s, s @ y, y @ y])).tolist()
+        s, y, pair, transposed = self._slots[self._spare]
+        gradient = flat(T_new)
+        torch.sub(flat(X_new), flat(X), out=s)
+        torch.sub(gradient, flat(T), out=y)
+        found = torch.cat([torch.mv(self._vectors, gradient), torch.mm(pair, transposed).view(-1)])
+        numbers = self._geometry.total(found).double().cpu().numpy()
+        square, curvature, _, change = numbers[-4:].tolist()
+        along, before = numbers[:-4].reshape(-1, 2), self._along
+        self._along = along
         if not curvature > LEAST_CURVATURE * math.sqrt(square * change) > 0:
+            pair.zero_()
             longest = GROWTH * self.scale
             self.scale = min(square / abs(curvature), longest) if curvature else longest
             return math.sqrt(square)
-        if self._taken >= PAIRS:
-            for each in (self._SY, self._YY):
-                each[:-1, :-1] = each[1:, 1:].clone()
-        pair = self._vectors[self._taken % PAIRS]
-        pair[0], pair[1] = s, y
-        self._taken += 1
-        last = len(self) - 1
-        with_s, with_y = self._products(y)
-        self._SY[: last + 1, last] = with_s
-        self._YY[: last + 1, last] = self._YY[last, : last + 1] = with_y
+        with_s, with_y = (along[self._order] - before[self._order]).T
+        self._append(with_s, with_y, curvature, change)
         self.scale = curvature / change
         return math.sqrt(square)
 
-    def times(self, T: Tensor, norm: float) -> tuple[Tensor, float]:
-        """H T and Re<T, H T>, given ‖T‖."""
-        pairs = len(self)
-        if not pairs:
-            return T * self.scale, self.scale * norm * norm
-        found = self._products(flat(T))
-        SY, YY, along_s, along_y = self._SY[:pairs, :pairs], self._YY[:pairs, :pairs], found[0], found[1]
-        inside = torch.linalg.solve_triangular(SY, along_s.unsqueeze(1), upper=True).squeeze(1)
-        outside = torch.addmv(SY.diagonal() * inside - self.scale * along_y, YY, inside, alpha=self.scale)
-        on_s = torch.linalg.solve_triangular(SY.mT, outside.unsqueeze(1), upper=False).squeeze(1)
-        weights = torch.stack([on_s, inside * -self.scale])
-        slope = self.scale * norm * norm + float(torch.sum(weights * found))
-        used = self._vectors[:pairs].flatten(0, 1)
-        by_slot = weights.roll(self._taken % pairs, 1).mT.reshape(-1).to(used)
-        return shaped(torch.addmv(flat(T), used.mT, by_slot, beta=self.scale), T), slope
+    def _append(self, with_s: np.ndarray, with_y: np.ndarray, curvature: float, change: float) -> None:
+        """Make the pair in the spare slot the newest, given Sᵀy, Yᵀy, sᵀy and yᵀy."""
+        inverse, YY, D = self._R_inverse, self._YY, self._D
+        if len(self) == PAIRS:
+            for each in (inverse, YY):
+                each[:-1, :-1] = each[1:, 1:]
+            D[:-1] = D[1:]
+            with_s, with_y = with_s[1:], with_y[1:]
+            del self._order[0]
+        last = len(self)
+        inverse[:last, last] = inverse[:last, :last] @ with_s / -curvature
+        inverse[last, last] = 1 / curvature
+        YY[:last, last] = YY[last, :last] = with_y
+        YY[last, last], D[last] = change, curvature
+        self._order.append(self._spare)
+        self._spare = (self._spare + 1) % (PAIRS + 1)
 
-    def _products(self, v: Tensor) -> Tensor:
-        """Re<s_i, v> and Re<y_i, v> of all pairs, oldest first, shape (2, pairs), in float64 on the host."""
+    def descent(self, T: Tensor, norm: float) -> tuple[Tensor, float]:
+        """-H T and Re<T, H T>, given ‖T‖; T is the one of the last point added."""
         pairs = len(self)
-        found = self._geometry.total(self._vectors[:pairs].flatten(0, 1) @ v).double().cpu()
-        return found.view(pairs, 2).mT.roll(-(self._taken % pairs), 1)
+        slope = self.scale * norm * norm
+        if not pairs:
+            return T * -self.scale, slope
+        along = self._along[self._order]
+        along_s, along_y = along[:, 0], along[:, 1]
+        inverse = self._R_inverse[:pairs, :pairs]
+        inside = inverse @ along_s
+        outside = self._D[:pairs] * inside + self.scale * (self._YY[:pairs, :pairs] @ inside - along_y)
+        weights = np.zeros((PAIRS + 1, 2))
+        weights[self._order, 0] = on_s = outside @ -inverse
+        weights[self._order, 1] = on_y = self.scale * inside
+        slope -= float(on_s @ along_s + on_y @ along_y)
+        by_slot = torch.from_numpy(weights.reshape(-1)).to(self._vectors)
+        return shaped(torch.addmv(flat(T), self._columns, by_slot, beta=-self.scale), T), slope
 
 
 def flat(M: Tensor) -> Tensor:
     """The numbers of a matrix as a real vector: real and imaginary parts are numbers of their own."""
-    return (torch.view_as_real(M.contiguous()) if M.is_complex() else M).reshape(-1)
+    return torch.view_as_real(M.contiguous()).view(-1) if M.is_complex() else M.reshape(-1)
 
 
 def shaped(v: Tensor, like: Tensor) -> Tensor:

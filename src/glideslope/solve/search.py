@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.eigenvalues import upper_eigenvalue
-from glideslope.formulas.field import skew, sym
-from glideslope.formulas.normal import inverse_square_root, newton_schulz_iterations
-from glideslope.formulas.orthogonality import frobenius, subtract_identity_
+from glideslope.formulas.field import skew
+from glideslope.formulas.normal import inverse_square_root_series
+from glideslope.formulas.orthogonality import subtract_identity_
 from glideslope.formulas.penalty import penalty
 from glideslope.solve.checkpoint import Resumable, State, on_device
 from glideslope.solve.history import Measured
 from glideslope.solve.methods import retracted
 from glideslope.solve.problem import Problem
 from glideslope.solve.quasi_newton import Pairs
-from glideslope.stiefel.geometry import InRows
+from glideslope.stiefel.geometry import InRows, scaled_norm
 
 SUFFICIENT_DECREASE = 1e-4
 # Weight of the past in the reference value of Zhang and Hager: 0 is monotone, 1 the mean of all values.
@@ -34,6 +34,10 @@ MOST_TRIALS = 30
 FIRST_LENGTH = 0.1
 # Most that a step may stretch X: ‖YᴴY - I‖_2. Principal angles of a step are then below 45°.
 LONGEST = 1.0
+
+
+# From this stretch on, YᴴY is divided by the middle of its eigenvalues before its root is computed.
+CENTRED = 0.01
 
 
 @dataclass
@@ -54,8 +58,6 @@ class Evaluation:
     """‖T‖."""
     measured_norm: float
     """The norm of the tangent part in the metric chosen."""
-    whole_norm: float
-    """‖∇f‖."""
 
 
 class Search(Resumable):
@@ -90,7 +92,9 @@ class Search(Resumable):
     """A power of two near ‖∇f‖ at the start. All is computed for f divided by it, so that no square overflows."""
     steepest: float
     """The largest gradient norm at points on the manifold that were tried and not taken."""
-    kept = ("evaluations", "step_size", "unit", "steepest", "reference", "_weight")
+    first_norm: float
+    """‖∇f‖ at the start, in its unit."""
+    kept = ("evaluations", "step_size", "unit", "steepest", "first_norm", "reference", "_weight")
 
     @property
     def unscaled_step(self) -> float:
@@ -100,7 +104,7 @@ class Search(Resumable):
     def measured(self) -> Measured:
         """The numbers of the current point for the history."""
         at = self.at
-        return Measured(at.f, at.measured_norm * self.unit, at.distance, at.whole_norm * self.unit, at.value)
+        return Measured(at.f, at.measured_norm * self.unit, at.distance, self.first_norm * self.unit, at.value)
 
     def state(self) -> State:
         """The point, the pairs, and what else the next step remembers of those before it."""
@@ -115,10 +119,12 @@ class Search(Resumable):
     def start(self, X: Tensor) -> None:
         """Evaluate f at X, or at the orthonormal matrix nearest to it, and begin; or begin again with another f."""
         if self.method != "penalty":
-            S = self.geometry.gram(X)
-            X = land(X, S, float(frobenius(subtract_identity_(S.clone()))))
+            Delta = subtract_identity_(self.geometry.gram(X))
+            X = land(X, Delta, scaled_norm(Delta))
         value, G = self._evaluate(X)
-        self.unit = power_of_two(self.geometry.norm(G), G.dtype)
+        norm = self.geometry.norm(G)
+        self.unit = power_of_two(norm, G.dtype)
+        self.first_norm = norm / self.unit
         self.at = self._evaluation(X, value, G)
         self.step_size = 0.0
         self._forget()
@@ -145,25 +151,25 @@ class Search(Resumable):
         return f / self.unit + self.penalty_weight / self.unit * float(penalty(X))
 
     def _evaluation(self, X: Tensor, f: float, G: Tensor) -> Evaluation:
-        G = G / self.unit
-        Delta, whole = subtract_identity_(self.geometry.gram(X)), self.geometry.norm(G)
+        geometry, share = self.geometry, 1 / self.unit
+        Delta = subtract_identity_(geometry.gram(X))
         if self.penalty_weight is not None:
-            T = G.addmm(X, Delta, alpha=self.penalty_weight / self.unit)
-            norm = measured = self.geometry.norm(T)
+            T = torch.addmm(G, X, Delta, beta=share, alpha=self.penalty_weight * share)
+            norm = measured = geometry.norm(T)
         else:
-            C = self.geometry.cross(X, G)
-            T = G.addmm(X, sym(C), alpha=-1)
-            norm = measured = self.geometry.norm(T)
+            C = geometry.cross(X, G)
+            T = torch.addmm(G, X, C + C.mH, beta=share, alpha=-share / 2)
+            norm = measured = geometry.norm(T)
             if self.metric == "canonical" and self.n_rows > X.shape[1]:
                 # Of the part that is orthogonal to X the canonical gradient has one half.
-                measured = math.hypot(norm, math.sqrt(3) * float(frobenius(skew(C)))) / 2
-        return Evaluation(X, Delta, float(frobenius(Delta)), T, f, self._value(X, f), norm, measured, whole)
+                measured = math.hypot(norm, math.sqrt(3) * share * scaled_norm(skew(C))) / 2
+        return Evaluation(X, Delta, scaled_norm(Delta), T, f, self._value(X, f), norm, measured)
 
     def step(self) -> bool:
         """Move to a point that passes the test; False where none does, because rounding hides any decrease."""
         while True:
-            D, slope = self.pairs.times(self.at.T, self.at.norm)
-            if 0 < slope < math.inf and self._descend(D.neg_(), slope):
+            D, slope = self.pairs.descent(self.at.T, self.at.norm)
+            if 0 < slope < math.inf and self._descend(D, slope):
                 return True
             if not len(self.pairs):
                 return False
@@ -175,11 +181,13 @@ class Search(Resumable):
         if self.method == "penalty":
             square, stretch = D, self.geometry.norm(D) ** 2
         else:
-            D.addmm_(at.X, sym(self.geometry.cross(at.X, D)), alpha=-1)
+            C = self.geometry.cross(at.X, D)
+            D.addmm_(at.X, C + C.mH, alpha=-0.5)
             square = self.geometry.gram(D)
-            stretch = float(upper_eigenvalue(square, LONGEST, square=True))
-            if stretch > LONGEST:
-                step_size = math.sqrt(LONGEST / stretch)
+            stretch = scaled_norm(square)
+            if not stretch <= LONGEST:
+                stretch = float(upper_eigenvalue(square, LONGEST, square=True))
+                step_size = min(1.0, math.sqrt(LONGEST / stretch))
         noise = self.resolution * abs(self.reference)
         for _ in range(MOST_TRIALS):
             X = self._moved(D, square, step_size, stretch)
@@ -207,15 +215,18 @@ class Search(Resumable):
         Y = torch.add(self.at.X, D, alpha=step_size)
         if self.method == "penalty":
             return Y
+        E, far = torch.add(self.at.Delta, square, alpha=step_size**2), step_size**2 * stretch
+        if far <= CENTRED:
+            return land(Y, E, far + self.at.distance)
         # Up to rounding the eigenvalues of YᴴY are between 1 and 1 + e. Divided by 1 + e/2 they are closest to 1.
-        e = step_size**2 * stretch
-        S = torch.add(self.at.Delta, square, alpha=step_size**2)
-        S.diagonal().add_(1)
-        return land(Y.div_(math.sqrt(1 + e / 2)), S.div_(1 + e / 2), max(e / (2 + e), self.at.distance))
+        middle = 1 + far / 2
+        E = E.div_(middle)
+        E.diagonal().add_(1 / middle - 1)
+        return land(Y, E, far / 2 / middle + self.at.distance, middle**-0.5)
 
     def _accept(self, trial: Evaluation) -> None:
         at = self.at
-        length = self.pairs.add(trial.X - at.X, trial.T - at.T)
+        length = self.pairs.add(at.X, at.T, trial.X, trial.T)
         self.step_size = length / at.norm
         weight = MEMORY * self._weight + 1
         self.reference = (MEMORY * self._weight * self.reference + trial.value) / weight
@@ -230,10 +241,12 @@ def power_of_two(norm: float, dtype: torch.dtype) -> float:
     return math.ldexp(1.0, math.frexp(min(max(norm, 64 * limits.tiny), limits.max / 64))[1] - 1)
 
 
-def land(Y: Tensor, S: Tensor, far: float) -> Tensor:
-    """Y S^{-½}, for S = Y^H Y the orthonormal matrix nearest to Y, by Newton-Schulz steps: one product of cost O(n p²).
+def land(Y: Tensor, E: Tensor, far: float, shrink: float = 1.0) -> Tensor:
+    """Y (shrink (I + E)^{-½}): for Y^H Y = shrink^{-2} (I + E) the orthonormal matrix nearest to Y. Cost O(n p²).
 
-    `far` bounds ‖S - I‖_2 and is below 1. Where it is rounding, Y stays as it is.
+    `far` bounds ‖E‖_2 and is below 1. Where it is rounding, Y stays as it is.
     """
-    iterations = newton_schulz_iterations(far, torch.finfo(S.dtype).eps * S.shape[-1])
-    return Y @ inverse_square_root(S, iterations=iterations) if iterations else Y
+    rounding = torch.finfo(E.dtype).eps * E.shape[-1]
+    if far <= rounding:
+        return Y
+    return Y @ inverse_square_root_series(E, far, rounding, shrink)

@@ -30,6 +30,8 @@ BLOCK_ROWS = 1024
 
 def scaled_norm(M: Tensor) -> float:
     """‖M‖_F, also where the squares of its entries overflow or vanish in its type."""
+    if M.is_complex():  # as real numbers: torch's norm of complex ones takes a root for each
+        M = torch.view_as_real(M.resolve_conj()).flatten(-2)
     norm, limits = float(frobenius(M)), torch.finfo(M.dtype)
     if math.sqrt(limits.tiny) / limits.eps < norm < math.inf or M.numel() == 0:
         return norm

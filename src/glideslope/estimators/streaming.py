@@ -13,8 +13,8 @@ import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from glideslope.estimators.inputs import batches_of, numbered, training_rows
-from glideslope.solve.rows import Rows
-from glideslope.streams.centred import BLOCK_NUMBERS, SparseRows
+from glideslope.solve.rows import BLOCK_NUMBERS, Rows
+from glideslope.streams.centred import SparseRows
 
 
 class Progress:

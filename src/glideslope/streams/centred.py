@@ -13,7 +13,7 @@ from glideslope.solve.rows import Rows
 from glideslope.streams.moments import Moments
 
 # Blocks of this many numbers stay in the cache between being centred and being multiplied.
-BLOCK_NUMBERS = 2**20
+BLOCK_NUMBERS = 2**18
 
 
 class Centred:
@@ -58,17 +58,17 @@ class Centred:
 
     def covariance_times(self, X: Tensor) -> Tensor:
         """C X, in one pass over the rows; of X in rows on many ranks, those that are here."""
-        CX = torch.zeros_like(X)
+        transposed = X.new_zeros(X.shape[::-1])  # a product that is wide and not tall is faster by a tenth
         for _, A in self.blocks():
-            CX.addmm_(A.T, self.rows.geometry.product(A, X))
-        return CX.div_(len(self.rows))
+            transposed.addmm_(self.rows.geometry.product(A, X).T, A)
+        return transposed.T.contiguous().div_(len(self.rows))
 
     def products_times(self, U: Tensor) -> Tensor:
         """A A^T U / N, in one pass over the columns."""
-        AAU = torch.zeros_like(U)
+        turned, transposed = U.T.contiguous(), U.new_zeros(U.shape[::-1])
         for _, A in self.column_blocks():
-            AAU.addmm_(A, A.T @ U)
-        return AAU.div_(len(self.rows))
+            transposed.addmm_(turned @ A, A.T)
+        return transposed.T.contiguous().div_(len(self.rows))
 
     def power(self, X: Tensor) -> Tensor:
         """X^T C X, shape (q, q), float64."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_random_state, validate_data
 from torch import Tensor
@@ -59,7 +58,7 @@ def training_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int =
             ensure_all_finite=False,
             accept_sparse="csr" if getattr(estimator, "takes_sparse", False) else False,
         )
-        if issparse(data):
+        if not isinstance(data, np.ndarray):  # sparse, CSR
             return SparseRows(data, name="X", dtype=wanted)
     # Of NaN in a part of the columns all ranks must hear at once.
     return Rows(data, name="X", dtype=wanted, checked=not sharded)
@@ -82,7 +81,7 @@ def new_samples(estimator: BaseEstimator, X: Any, *, of_components: bool = False
     kinds: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
     kinds["accept_sparse"] = "csr" if getattr(estimator, "takes_sparse", False) and not of_components else False
     array = check_array(array, **kinds) if of_components else validate_data(estimator, array, reset=False, **kinds)
-    if issparse(array):
+    if not isinstance(array, np.ndarray):  # sparse, CSR
         return SparseRows(array, name="X", dtype=compute_type(estimator))
     width, expected = array.shape[1], len(estimator.components_)
     if of_components and width != expected:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +23,7 @@ from glideslope.estimators.inputs import (
     new_samples,
     training_rows,
 )
+from glideslope.estimators.probabilistic import covariance, log_likelihood, precision
 from glideslope.estimators.streaming import Progress, StreamEstimator
 from glideslope.ranks.dtensors import is_sharded, local_part
 from glideslope.solve.rows import Rows
@@ -348,27 +348,19 @@ class OnlinePCA(StreamEstimator):
         return float(self.score_samples(X).mean())
 
     def get_covariance(self) -> np.ndarray:
-        """The covariance V^T (Λ - σ² I) V + σ² I of the probabilistic model, shape (n, n): σ² is `noise_variance_`."""
-        return self._model_matrix(np.maximum(self._variances() - self.noise_variance_, 0), self.noise_variance_)
+        """The covariance of the same model, shape (n, n)."""
+        return self._of_model(covariance)
 
     def get_precision(self) -> np.ndarray:
-        """Its inverse, without inverting an n x n matrix: σ^-2 (I - V^T (I - σ² Λ^-1) V), shape (n, n)."""
-        variances, noise = self._variances(), self.noise_variance_
-        if not noise > 0:
-            return np.linalg.inv(self.get_covariance())
-        return self._model_matrix(np.minimum(noise / variances, 1) / noise - 1 / noise, 1 / noise)
+        """Its inverse, shape (n, n)."""
+        return self._of_model(precision)
 
-    def _variances(self) -> np.ndarray:
+    def _of_model(self, matrix: Callable[[np.ndarray, np.ndarray, float], np.ndarray]) -> np.ndarray:
         check_is_fitted(self)
         if self._ranks is not None:
-            raise ValueError("features are on many ranks: a matrix of features x features has no place")
-        return self.explained_variance_.astype(np.float64)
-
-    def _model_matrix(self, along: np.ndarray, other: float) -> np.ndarray:
-        V = self.components_.astype(np.float64)
-        matrix = (V.T * along) @ V
-        matrix.flat[:: len(matrix) + 1] += other
-        return matrix.astype(self.components_.dtype)
+            raise ValueError("a matrix of features x features has no place where features are on many ranks")
+        V, variances = self.components_.astype(np.float64), self.explained_variance_.astype(np.float64)
+        return matrix(V, variances, self.noise_variance_).astype(self.components_.dtype, copy=False)
 
     def _on(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Components and mean, of the type and on the device of rows."""
@@ -379,22 +371,3 @@ class OnlinePCA(StreamEstimator):
     def _scale(self, rows: Tensor) -> Tensor:
         scale = torch.from_numpy(self.explained_variance_).to(rows).sqrt()
         return scale.clamp(min=torch.finfo(rows.dtype).eps)
-
-
-def log_likelihood(Y: Tensor, squares: Tensor, variances: Tensor, noise: float, n: int) -> Tensor:
-    """Log density of a Gaussian with covariance V^T (Λ - σ² I) V + σ² I, without forming an n x n matrix.
-
-    Args:
-        Y: Components of samples a less their mean, V (a - μ) with orthonormal rows V; shape (N, p), float64.
-        squares: Their squared lengths ‖a - μ‖², shape (N,).
-        variances: Diagonal of Λ, shape (p,).
-        noise: σ². It and the variances count as at least a rounding of the largest variance.
-        n: Entries of a sample.
-    """
-    p = Y.shape[1]
-    least = float(torch.finfo(torch.float32).eps * variances.max().clamp(min=1e-30))
-    noise, variances = max(noise, least), variances.clamp(min=least)
-    inside = (Y.square() / variances).sum(1)
-    outside = (squares - Y.square().sum(1)).clamp(min=0) / noise
-    log_determinant = float(variances.log().sum()) + (n - p) * math.log(noise)
-    return -(inside + outside + n * math.log(2 * math.pi) + log_determinant) / 2

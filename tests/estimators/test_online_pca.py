@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
@@ -246,3 +247,93 @@ def test_values_too_large_for_their_type_are_refused_in_words(digits):
     with pytest.raises(ValueError, match=r"too much for torch.float32: scale it, or give dtype='float64'"):
         OnlinePCA(2).fit(digits * np.float32(1e30))
     assert np.isfinite(OnlinePCA(2, dtype="float64").fit(digits * np.float32(1e30)).explained_variance_).all()
+
+
+def counts(N=400, n=60, *, seed=0):
+    """A sparse matrix of counts with a few strong directions."""
+    generator = np.random.default_rng(seed)
+    topics = generator.random((6, n)) * (generator.random((6, n)) < 0.2)
+    return csr_matrix(generator.poisson(generator.random((N, 6)) ** 3 @ topics * 4).astype(np.float64))
+
+
+@pytest.mark.parametrize("shape", [(400, 60), (900, 700), (600, 900), (100, 800)])
+def test_sparse_samples_give_the_components_of_dense_ones_and_stay_sparse(shape, monkeypatch):
+    """Covariance, passes on either side, products of few samples; only narrow data become dense, in pieces."""
+    data = counts(*shape)
+    dense, exact = data.toarray(), PCA(5, svd_solver="full").fit(data.toarray())
+    if shape[1] > 512:
+        toarray = csr_matrix.toarray
+        monkeypatch.setattr(csr_matrix, "toarray", lambda one: toarray(one) if one.shape[1] != shape[1] else None)
+    fitted = OnlinePCA(5, random_state=0).fit(data)
+    np.testing.assert_allclose(fitted.explained_variance_, exact.explained_variance_, rtol=1e-6)
+    np.testing.assert_allclose(fitted.mean_, exact.mean_, rtol=1e-12)
+    np.testing.assert_allclose(fitted.explained_variance_ratio_, exact.explained_variance_ratio_, rtol=1e-6)
+    np.testing.assert_allclose(fitted.transform(data), fitted.transform(dense), atol=1e-9)
+    np.testing.assert_allclose(fitted.score_samples(data), fitted.score_samples(dense), rtol=1e-9)
+    assert gap(fitted, dense) < 1e-9
+
+
+def test_a_stream_of_sparse_batches_is_that_of_dense_ones_and_bad_entries_are_named(monkeypatch):
+    data = counts()
+    sparse, dense = (OnlinePCA(3, random_state=0).fit_stream([one[:250], one[250:]]) for one in (data, data.toarray()))
+    np.testing.assert_allclose(sparse.components_, dense.components_, atol=1e-9)
+    monkeypatch.setattr("glideslope.estimators.streaming.BLOCK_NUMBERS", 60 * 100)
+    pieces = OnlinePCA(3, random_state=0).partial_fit(data)
+    assert pieces.n_samples_seen_ == 400
+    np.testing.assert_allclose(pieces.mean_, data.toarray().mean(0))
+    assert gap(pieces, data.toarray()) < 0.02
+    data[7, 3] = np.nan
+    for learn in (OnlinePCA(3).fit, OnlinePCA(3).partial_fit, dense.transform):
+        with pytest.raises(ValueError, match="got nan at row 7, column 3"):
+            learn(data)
+
+
+@pytest.mark.parametrize("shape", [(1797, 64), (40, 600), (700, 600)])
+@pytest.mark.parametrize("share", [0.3, 0.95, 0.999])
+def test_a_share_of_the_variance_gives_as_many_components_as_scikit_learn(shape, share):
+    data = np.random.default_rng(0).standard_normal(shape) / np.arange(1, shape[1] + 1)
+    ours, theirs = OnlinePCA(share, random_state=0).fit(data), PCA(share, svd_solver="full").fit(data)
+    assert ours.n_components_ == theirs.n_components_ == len(ours.components_)
+    np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance_, rtol=1e-9)
+    assert ours.noise_variance_ == pytest.approx(theirs.noise_variance_)
+    assert OnlinePCA(0.5).fit(np.ones((5, 3))).explained_variance_.sum() == 0
+
+
+def test_a_share_of_the_variance_needs_fit(digits):
+    with pytest.raises(ValueError, match=r"n_components=0.9 is a share .* use fit, or give partial_fit and fit_stream"):
+        OnlinePCA(0.9).partial_fit(digits)
+    with pytest.raises(ValueError, match="leave n_epochs at None; got 3"):
+        OnlinePCA(0.9, n_epochs=3).fit(digits)
+    fitted = OnlinePCA(0.9).fit(digits[:900])
+    assert fitted.partial_fit(digits[900:]).n_components_ == fitted.n_components_ < 64
+
+
+@pytest.mark.parametrize("p", [5, 20, 61])
+def test_covariance_and_precision_are_those_of_scikit_learn(digits, p):
+    data = digits.astype(np.float64)
+    ours, theirs = OnlinePCA(p, whiten=p == 5).fit(data), PCA(p, svd_solver="full").fit(data)
+    np.testing.assert_allclose(ours.get_covariance(), theirs.get_covariance(), atol=1e-9)
+    if p < 61:  # beyond, no variance is left, and the covariance is singular
+        np.testing.assert_allclose(ours.get_precision(), theirs.get_precision(), atol=1e-9)
+        np.testing.assert_allclose(ours.get_precision() @ ours.get_covariance(), np.eye(64), atol=1e-9)
+
+
+@pytest.mark.parametrize("p", [700, 170])
+def test_many_components_of_few_samples_are_exact(p):
+    """Passes would follow as much as the matrix of products has."""
+    data = np.random.default_rng(0).standard_normal((700, 900))
+    fitted = OnlinePCA(p, random_state=0).fit(data)
+    assert fitted.n_iter_ == 1
+    np.testing.assert_allclose(
+        fitted.explained_variance_[:-1], PCA(p, svd_solver="full").fit(data).explained_variance_[:-1], rtol=1e-8
+    )
+
+
+def test_wide_data_are_decomposed_better_than_by_the_randomized_solver_whatever_their_offset():
+    data, p = wide("1/k", N=600, n=2000)
+    theirs = gap(PCA(p, svd_solver="randomized", random_state=0).fit(data), data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert gap(OnlinePCA(p, random_state=0).fit(data), data) < 0.5 * theirs
+        shifted = data.astype(np.float64) + 1e6
+        assert gap(OnlinePCA(p, random_state=0).fit(shifted), data) < 0.5 * theirs

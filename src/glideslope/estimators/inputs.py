@@ -16,6 +16,7 @@ from glideslope.ranks.agreement import agree
 from glideslope.ranks.columns import ColumnRanks, column_ranks
 from glideslope.ranks.dtensors import is_sharded
 from glideslope.solve.rows import Rows, refuse_what_is_not_finite
+from glideslope.streams.centred import SparseRows
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -55,13 +56,16 @@ def training_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int =
             reset=reset,
             ensure_min_samples=least,
             ensure_all_finite=False,
+            accept_sparse="csr" if getattr(estimator, "takes_sparse", False) else False,
         )
+        if not isinstance(data, np.ndarray):  # sparse, CSR
+            return SparseRows(data, name="X", dtype=wanted)
     # Of NaN in a part of the columns all ranks must hear at once.
     return Rows(data, name="X", dtype=wanted, checked=not sharded)
 
 
-def new_samples(estimator: BaseEstimator, X: Any, *, of_components: bool = False) -> Tensor:
-    """Samples to transform, as a tensor of the estimator's type on its device; finite, with position if not.
+def new_samples(estimator: BaseEstimator, X: Any, *, of_components: bool = False) -> Any:
+    """Samples to transform, as a tensor of the estimator's type on its device, or sparse rows; finite.
 
     Args:
         estimator: Fitted.
@@ -74,8 +78,11 @@ def new_samples(estimator: BaseEstimator, X: Any, *, of_components: bool = False
         validate_data(estimator, X, reset=False, skip_check_array=True)
         return Rows(X, name="X", dtype=compute_type(estimator)).take(slice(None))
     array = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
-    kinds = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
+    kinds: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
+    kinds["accept_sparse"] = "csr" if getattr(estimator, "takes_sparse", False) and not of_components else False
     array = check_array(array, **kinds) if of_components else validate_data(estimator, array, reset=False, **kinds)
+    if not isinstance(array, np.ndarray):  # sparse, CSR
+        return SparseRows(array, name="X", dtype=compute_type(estimator))
     width, expected = array.shape[1], len(estimator.components_)
     if of_components and width != expected:
         raise ValueError(f"X has {width} columns, but {type(estimator).__name__} has {expected} components")

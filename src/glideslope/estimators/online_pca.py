@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,12 @@ from glideslope.estimators.inputs import (
     new_samples,
     training_rows,
 )
+from glideslope.estimators.probabilistic import covariance, log_likelihood, precision
 from glideslope.estimators.streaming import Progress, StreamEstimator
 from glideslope.ranks.dtensors import is_sharded, local_part
 from glideslope.solve.rows import Rows
+from glideslope.stiefel.geometry import Whole
+from glideslope.streams.centred import Centred, CentredSparse, SparseRows
 from glideslope.streams.moments import PIECE_NUMBERS, Moments
 from glideslope.streams.pca_passes import Refinement
 from glideslope.streams.pca_stream import Subspace
@@ -35,7 +38,10 @@ SMALLEST_BATCH = 256
 # Up to this many features the covariance is decomposed, and up to this many samples their products: eigenvectors of
 # that size take less time than a few passes.
 NARROW = 512
-# Passes by default, at most: about the time of the randomized solver of scikit-learn, and closer on every spectrum.
+# So are larger ones of at most this many times the directions followed: passes hold as much as the matrix has.
+FEW_TIMES = 4
+# Passes by default, at most: with the start and the end twelve products with the data, where the randomized solver of
+# scikit-learn has sixteen. Momentum makes up for the others on every spectrum.
 MOST_PASSES = 6
 
 
@@ -43,19 +49,21 @@ class OnlinePCA(StreamEstimator):
     """Principal components of data that come in batches, do not fit in memory, or are too wide for a covariance.
 
     `fit` has all data and finds the components of an exact decomposition: at once for up to 512 features, or samples in
-    memory, otherwise by passes over the data, until what is missing is below `tol`. `partial_fit` and `fit_stream` see
+    memory; otherwise by passes over the data, until what is missing is below `tol`. `partial_fit` and `fit_stream` see
     every sample once: each batch, of any size, turns the components a little, and the result is an estimate.
 
     For more features than one machine holds, give DTensors whose columns are on many ranks, `Shard(1)`, on all of them:
     `components_` and `mean_` are then DTensors spread alike, and so are the samples that `inverse_transform` gives.
 
     Args:
-        n_components: How many components; None means as many as samples or features, whichever are fewer.
+        n_components: How many components; None means as many as samples or features, whichever are fewer. A number in
+            (0, 1) means as many as explain more than this share of the variance: `fit` only, by an exact decomposition.
         batch_size: Samples per batch in the first pass of `fit`; None means 256, or twice `n_components`.
         forgetting: In a stream, the share of the past that a batch replaces, in (0, 1], for data that change over time;
             None weighs every sample alike.
         n_epochs: Passes of `fit` over the data at most; the first learns batch by batch. None means as many as needed,
-            at most six, and one for up to 512 features or samples.
+            at most six, and one where an exact decomposition is cheaper: up to 512 features or samples, or four times
+            `n_components` of either.
         whiten: Whether `transform` gives components of unit variance.
         tol: `fit` stops when, relative to its variance, what is missing of a component is below it.
         device: Where to compute, such as "cuda".
@@ -81,10 +89,17 @@ class OnlinePCA(StreamEstimator):
     """
 
     takes_ranks = True
+    takes_sparse = True
+
+    def __sklearn_tags__(self) -> Any:
+        """Sparse samples are taken."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def __init__(
         self,
-        n_components: int | None = None,
+        n_components: float | None = None,
         *,
         batch_size: int | None = None,
         forgetting: float | None = None,
@@ -111,67 +126,128 @@ class OnlinePCA(StreamEstimator):
         """Learn from all samples, forgetting what was learnt before.
 
         Args:
-            X: Samples, one per row: an array, data frame, torch tensor, or a memory map of any size.
+            X: Samples, one per row: an array, data frame, torch tensor, SciPy sparse matrix (which stays sparse), or a
+                memory map of any size.
             y: Ignored.
         """
         rows = training_rows(self, X, reset=True, least=2)
         self._begin(rows, whole=True)
         progress = Progress(type(self).__name__, self.verbose)
         self.n_samples_seen_, self.n_iter_ = len(rows), 1
+        N, n = rows.shape
+        # Few samples in memory are decomposed by their products with each other, all others by their covariance.
+        self._by_products = rows.in_memory and n > N and n > NARROW
+        exact = min(N, n) if self._by_products else n
         with torch.inference_mode():
-            few = rows.shape[1] <= NARROW or (len(rows) <= NARROW and rows.in_memory)
-            if self.n_epochs is None and rows.ranks is None and few:
+            if self.n_epochs is not None or rows.ranks is not None:
+                self._learn_and_refine(rows, progress)
+            elif self._share is not None or exact <= max(NARROW, FEW_TIMES * self._stream.followed):
                 self._decompose(rows, progress)
+            elif self._by_products or isinstance(rows, SparseRows):
+                # A pass batch by batch takes as long as four others, and few samples repay it with one.
+                self._sketch_and_refine(rows, progress)
             else:
-                self._make_passes(rows, progress)
+                self._learn_and_refine(rows, progress)
         self._set_attributes()
         progress.end(f"{self.n_iter_} passes, {100 * self.explained_variance_ratio_.sum():.2f} % of the variance")
         return self
 
     def _decompose(self, rows: Rows, progress: Progress) -> None:
-        """The eigenvectors of the covariance, or of the products of few samples: whichever is small."""
-        narrow = rows.shape[1] <= NARROW
-        moments = Moments(rows.shape[1], covariance=narrow, device=compute_device(self))
-        size = max(1, PIECE_NUMBERS // rows.shape[1]) if narrow else len(rows)
-        for batch in batches_of(rows, size, self, None):
-            moments.update(batch)
-            progress.say(f"{moments.count:.0f} of {len(rows)} samples")
-        if narrow:
-            self._stream.take_over(moments)
+        """All eigenvectors of the covariance, or of the products of few samples: exact."""
+        stream = self._stream
+        if self._by_products:
+            data = self._centred(rows, progress)
+            if float(stream.moments.scatter.max()) > 0:
+                stream.take_over_left(
+                    data.down(torch.linalg.eigh(data.products())[1][:, -stream.followed :].to(rows.dtype))
+                )
         else:
-            self._stream.take_over_rows(batch, moments)
+            moments = Moments(rows.shape[1], covariance=True, device=compute_device(self))
+            for batch in batches_of(rows, max(1, PIECE_NUMBERS // rows.shape[1]), self, None):
+                moments.update(batch)
+                progress.say(f"{moments.count:.0f} of {len(rows)} samples")
+            stream.take_over(moments)
+        if self._share is not None and stream.X is not None:
+            captured = stream.ordered()[1].cumsum(0) / stream.moments.covariance().sum()
+            stream.keep(min(int((captured <= self._share).sum()) + 1, stream.n_components))
 
-    def _make_passes(self, rows: Rows, progress: Progress) -> None:
-        """A pass batch by batch, then passes of one step each."""
+    def _sketch_and_refine(self, rows: Rows, progress: Progress) -> None:
+        """Passes of one step each from random combinations of the data, on the side that is shorter."""
+        stream, data = self._stream, self._centred(rows, progress)
+        if float(stream.moments.scatter.max()) == 0:
+            return
+        size = rows.shape[1] if self._by_products else len(rows)
+        draw = torch.randn((size, stream.followed), generator=stream.generator, dtype=rows.dtype).to(data.device)
+        if self._by_products:
+            U = self._refined(Whole().orthonormal(data.across(draw)), data.products_times, progress)
+            stream.take_over_left(data.down(U))
+        else:
+            stream.X = self._refined(Whole().orthonormal(data.down(draw)), data.covariance_times, progress)
+            stream.power = data.power(stream.X)
+
+    def _learn_and_refine(self, rows: Rows, progress: Progress) -> None:
+        """A pass batch by batch, as of a stream, then passes of one step each."""
         stream = self._stream
         for batch in batches_of(rows, self._batch_size(), self, stream.generator):
             stream.update(batch)
             progress.say(f"{stream.moments.count:.0f} of {len(rows)} samples")
-        passes = (MOST_PASSES if self.n_epochs is None else self.n_epochs) - 1
-        if passes and stream.X is not None:
-            report = lambda number: progress.say(f"pass {1 + number}")  # noqa: E731
-            refinement = Refinement(stream, rows, float(self.tol), passes, report)
-            self.n_iter_ = 1 + refinement.run()
-            if refinement.gradient > self.tol:
-                warnings.warn(
-                    f"OnlinePCA: after {self.n_iter_} passes the gradient is {refinement.gradient:.1e} of the "
-                    f"variance, above tol={self.tol:g}. Raise n_epochs for closer components, or tol if these will do",
-                    ConvergenceWarning,
-                    stacklevel=3,
-                )
-        self._measure(rows)
+        if stream.X is None:
+            return
+        stream.drop_scratch()
+        data = self._products(rows)
+        X, stream.X = stream.X, None
+        stream.X = self._refined(X, data.covariance_times, progress) if self.n_epochs != 1 else X
+        stream.power = data.power(stream.X)
+
+    def _refined(self, X: Tensor, times: Callable[[Tensor], Tensor], progress: Progress) -> Tensor:
+        stream = self._stream
+        refinement = Refinement(
+            X,
+            times,
+            total=float(stream.geometry.total(stream.moments.covariance().sum())),
+            n_components=stream.n_components,
+            geometry=stream.geometry,
+            tolerance=float(self.tol),
+            passes=(self.n_epochs or MOST_PASSES) - 1,
+            report=lambda number: progress.say(f"pass {1 + number}"),
+        )
+        self.n_iter_ = 1 + refinement.run()
+        if refinement.gradient > self.tol:
+            warnings.warn(
+                f"OnlinePCA: after {self.n_iter_} passes the gradient is {refinement.gradient:.1e} of the "
+                f"variance, above tol={self.tol:g}. Raise n_epochs for closer components, or tol if these will do",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        return refinement.X
+
+    def _centred(self, rows: Rows, progress: Progress) -> Centred:
+        """All samples, in memory, less their mean; the stream gets mean and variances."""
+        if isinstance(rows, SparseRows):
+            self._stream.moments = rows.moments(compute_device(self))
+        else:
+            for batch in batches_of(rows, max(1, PIECE_NUMBERS // rows.shape[1]), self, None):
+                self._stream.moments.update(batch)
+        progress.say(f"{len(rows)} samples")
+        return self._products(rows)
+
+    def _products(self, rows: Rows) -> Centred:
+        moments = self._stream.moments
+        return (CentredSparse if isinstance(rows, SparseRows) else Centred)(rows, moments.mean, moments.mean.device)
 
     def _begin(self, rows: Rows, *, whole: bool) -> None:
         N, n = rows.shape
         most, limit = (min(N, n), f"min(n_samples={N}, n_features={n})") if whole else (n, "n_features")
-        check_whole("n_components", self.n_components, most=most, limit=limit, optional=True)
+        self._share = self._checked_share(rows, whole=whole)
+        if self._share is None:
+            check_whole("n_components", self.n_components, most=most, limit=limit, optional=True)
         check_whole("batch_size", self.batch_size, optional=True)
         check_whole("n_epochs", self.n_epochs, optional=True)
         check_share("forgetting", self.forgetting)
         check_tolerance("tol", self.tol)
         self._stream = Subspace(
             n,
-            most if self.n_components is None else int(self.n_components),
+            most if self.n_components is None or self._share is not None else int(self.n_components),
             weight=None if self.forgetting is None else float(self.forgetting),
             geometry=rows.geometry,
             generator=generator_of(self.random_state, rows.ranks),
@@ -180,19 +256,22 @@ class OnlinePCA(StreamEstimator):
         )
         self._ranks = rows.ranks
 
+    def _checked_share(self, rows: Rows, *, whole: bool) -> float | None:
+        """`n_components` as a share of the variance in (0, 1), None where it is a number of components."""
+        share = self.n_components
+        if not (isinstance(share, float) and 0 < share < 1):
+            return None
+        told = f"n_components={share:g} is a share of the variance, which takes an exact decomposition of all samples: "
+        if not whole:
+            raise ValueError(told + "use fit, or give partial_fit and fit_stream a whole number of components")
+        if self.n_epochs is not None:
+            raise ValueError(told + f"leave n_epochs at None; got {self.n_epochs!r}")
+        if rows.ranks is not None:
+            raise ValueError(told + "with features on many ranks, give a whole number of components")
+        return share
+
     def _batch_size(self) -> int:
         return self.batch_size or max(SMALLEST_BATCH, 2 * self._stream.n_components)
-
-    def _measure(self, rows: Rows) -> None:
-        """X^T C X over all rows, and with it exact variances."""
-        X = self._stream.X
-        if X is None:
-            return
-        power = torch.zeros((X.shape[1],) * 2, dtype=torch.float64, device=X.device)
-        for _, block in rows.centred(self._stream.moments.mean).blocks():
-            Y = self._stream.geometry.product(block.to(X.device), X)
-            power += Y.T @ Y
-        self._stream.power = power / len(rows)
 
     def _set_attributes(self) -> None:
         stream, dtype = self._stream, self._stream.dtype
@@ -224,21 +303,27 @@ class OnlinePCA(StreamEstimator):
         return self._ranks.spread(local.to(dtype), shape, dim=len(shape) - 1)
 
     def _projected(self, X: Any, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
-        """Centred samples, or the columns of them that are here, and their components."""
+        """Squared lengths of samples less their mean, and their components."""
         check_is_fitted(self)
         if is_sharded(X) != (self._ranks is not None):
             here, there = ("on many ranks", "in one place") if is_sharded(X) else ("in one place", "on many ranks")
             raise ValueError(f"X is {here}, but OnlinePCA has learnt from samples {there}: give samples like those")
         rows = new_samples(self, X)
+        if isinstance(rows, SparseRows):
+            components, mean = self._on(torch.empty(0, dtype=dtype or rows.dtype))
+            rows = rows if dtype is None else SparseRows(rows.matrix, dtype=dtype)
+            data = CentredSparse(rows, mean, mean.device)
+            return data.squares(), data.across(components.T.contiguous())
         rows = rows if dtype is None else rows.to(dtype)
         components, mean = self._on(rows)
         centred = rows - mean
-        return centred, self._stream.geometry.product(centred, components.T)
+        squares = self._stream.geometry.total(centred.square().sum(1))
+        return squares, self._stream.geometry.product(centred, components.T)
 
     def transform(self, X: Any) -> np.ndarray:
         """Components of samples, shape (samples, n_components)."""
-        centred, Y = self._projected(X)
-        return as_array(Y / self._scale(centred) if self.whiten else Y, Y.dtype)
+        _, Y = self._projected(X)
+        return as_array(Y / self._scale(Y) if self.whiten else Y, Y.dtype)
 
     def inverse_transform(self, X: Any) -> Any:
         """Samples from their components, shape (samples, n): an array, or a DTensor if `components_` is one."""
@@ -253,15 +338,29 @@ class OnlinePCA(StreamEstimator):
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-likelihood of every sample under the probabilistic model of the components and equal noise besides."""
-        centred, Y = self._projected(X, torch.float64)
-        squares = self._stream.geometry.total(centred.square().sum(1))
-        variances = torch.from_numpy(self.explained_variance_).to(centred)
+        squares, Y = self._projected(X, torch.float64)
+        variances = torch.from_numpy(self.explained_variance_).to(Y)
         n = self._stream.n_columns
-        return as_array(log_likelihood(Y, squares, variances, self.noise_variance_, n), centred.dtype)
+        return as_array(log_likelihood(Y, squares, variances, self.noise_variance_, n), Y.dtype)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-likelihood of samples, as of `sklearn.decomposition.PCA`."""
         return float(self.score_samples(X).mean())
+
+    def get_covariance(self) -> np.ndarray:
+        """The covariance of the same model, shape (n, n)."""
+        return self._of_model(covariance)
+
+    def get_precision(self) -> np.ndarray:
+        """Its inverse, shape (n, n)."""
+        return self._of_model(precision)
+
+    def _of_model(self, matrix: Callable[[np.ndarray, np.ndarray, float], np.ndarray]) -> np.ndarray:
+        check_is_fitted(self)
+        if self._ranks is not None:
+            raise ValueError("a matrix of features x features has no place where features are on many ranks")
+        V, variances = self.components_.astype(np.float64), self.explained_variance_.astype(np.float64)
+        return matrix(V, variances, self.noise_variance_).astype(self.components_.dtype, copy=False)
 
     def _on(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Components and mean, of the type and on the device of rows."""
@@ -272,22 +371,3 @@ class OnlinePCA(StreamEstimator):
     def _scale(self, rows: Tensor) -> Tensor:
         scale = torch.from_numpy(self.explained_variance_).to(rows).sqrt()
         return scale.clamp(min=torch.finfo(rows.dtype).eps)
-
-
-def log_likelihood(Y: Tensor, squares: Tensor, variances: Tensor, noise: float, n: int) -> Tensor:
-    """Log density of a Gaussian with covariance V^T (Λ - σ² I) V + σ² I, without forming an n x n matrix.
-
-    Args:
-        Y: Components of samples a less their mean, V (a - μ) with orthonormal rows V; shape (N, p), float64.
-        squares: Their squared lengths ‖a - μ‖², shape (N,).
-        variances: Diagonal of Λ, shape (p,).
-        noise: σ². It and the variances count as at least a rounding of the largest variance.
-        n: Entries of a sample.
-    """
-    p = Y.shape[1]
-    least = float(torch.finfo(torch.float32).eps * variances.max().clamp(min=1e-30))
-    noise, variances = max(noise, least), variances.clamp(min=least)
-    inside = (Y.square() / variances).sum(1)
-    outside = (squares - Y.square().sum(1)).clamp(min=0) / noise
-    log_determinant = float(variances.log().sum()) + (n - p) * math.log(noise)
-    return -(inside + outside + n * math.log(2 * math.pi) + log_determinant) / 2

@@ -6,13 +6,15 @@ import sys
 import time
 from abc import abstractmethod
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from glideslope.estimators.inputs import batches_of, numbered, training_rows
-from glideslope.solve.rows import Rows
+from glideslope.solve.rows import BLOCK_NUMBERS, Rows
+from glideslope.streams.centred import SparseRows
 
 
 class Progress:
@@ -102,7 +104,10 @@ class StreamEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         first = not hasattr(self, "_stream")
         try:
             rows = training_rows(self, X, reset=first)
-            (batch,) = batches_of(rows, len(rows), self, None)
+            # A sparse batch becomes dense, and is learnt from, a piece at a time.
+            size = max(1, BLOCK_NUMBERS // rows.shape[1]) if isinstance(rows, SparseRows) else len(rows)
+            pieces = batches_of(rows, size, self, None)
+            piece = next(pieces)
             if first:
                 self._begin(rows, whole=False)
                 self.n_samples_seen_ = 0
@@ -112,7 +117,8 @@ class StreamEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                     self.__dict__.pop(name, None)
             raise
         with torch.inference_mode():  # many small operations, each without autograd's bookkeeping
-            self._stream.update(batch.to(self._stream.dtype))
+            for batch in chain([piece], pieces):
+                self._stream.update(batch.to(self._stream.dtype))
         self.n_samples_seen_ += len(rows)
         self.n_iter_ = 1
 

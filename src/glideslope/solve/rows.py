@@ -107,6 +107,11 @@ class Rows:
         rows = self._raw(index).to(self.dtype)
         return rows if self._mean is None else rows - self._mean
 
+    def columns(self, where: slice) -> Tensor:
+        """Some columns of all rows, which have to be in memory."""
+        assert self._tensor is not None
+        return self._tensor[:, where].to(self.dtype)
+
     def _raw(self, index: Tensor | slice) -> Tensor:
         if self._tensor is not None:
             return self._tensor[index] if isinstance(index, slice) else self._tensor.index_select(0, index)

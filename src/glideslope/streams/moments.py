@@ -48,11 +48,11 @@ class Moments:
         added = torch.empty((len(rows) + 1, rows.shape[1]), dtype=rows.dtype, device=rows.device)
         torch.sub(rows, mean.to(rows.dtype), out=added[:-1])
         added[-1] = shift * math.sqrt(self.count * len(rows) / total)
-        if self.scatter.ndim == 1:
-            self.scatter += torch.linalg.vector_norm(added, dim=0, dtype=torch.float64).square()
-        else:
-            for piece in torch.split(added, max(1, PIECE_NUMBERS // rows.shape[1])):
-                wide = piece.double()
+        for piece in torch.split(added, max(1, PIECE_NUMBERS // rows.shape[1])):
+            wide = piece.double()
+            if self.scatter.ndim == 1:
+                self.scatter += (wide.square_() if wide is not piece else wide.square()).sum(0)
+            else:
                 self.scatter.addmm_(wide.T, wide)
         self.mean += shift * (len(rows) / total)
         self.count = total

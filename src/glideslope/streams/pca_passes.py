@@ -1,4 +1,4 @@
-"""Passes over all data from where a stream ended: the subspace of an exact decomposition, by Chebyshev polynomials."""
+"""Passes over all data: the leading subspace of an exact decomposition, by Chebyshev polynomials."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from glideslope.solve.problems.pca import PCA
-from glideslope.solve.rows import Rows
-from glideslope.stiefel.geometry import BLOCK_ROWS
-from glideslope.streams.pca_stream import Subspace
+from glideslope.stiefel.geometry import BLOCK_ROWS, Whole
 
 # Roundings of the largest variance that count as none.
 ROUNDINGS = 10
@@ -27,15 +24,21 @@ class Refinement:
     subspace iteration has (variance / 2c)^k. T_{k+1}(t) = 2 t T_k(t) - T_{k-1}(t) needs the last two matrices only.
 
     Args:
-        stream: Where to start, and what to change.
-        rows: The data.
+        X: Where to start, orthonormal; overwritten.
+        times: C X, by a pass over the data.
+        total: Trace of C.
+        n_components: Directions asked for; X has some more.
+        geometry: Where the rows of X are.
         tolerance: Stop when the relative gradient is below it.
         passes: How many passes at most.
         report: Called before every pass with its number.
     """
 
-    stream: Subspace
-    rows: Rows
+    X: Tensor
+    times: Callable[[Tensor], Tensor]
+    total: float
+    n_components: int
+    geometry: Whole
     tolerance: float
     passes: int
     report: Callable[[int], None]
@@ -44,18 +47,14 @@ class Refinement:
     _before: Tensor | None = None
 
     def run(self) -> int:
-        """Refine the subspace; how many passes that took.
+        """Refine X; how many passes that took.
 
         Besides X, two matrices of its size are held, and a third while one is made orthonormal: all other products are
         written in place, a block of rows at a time.
         """
-        stream = self.stream
-        assert stream.X is not None
-        stream.drop_scratch()
-        problem = PCA(self.rows.centred(stream.moments.mean), stream.X.shape[1])
         for number in range(1, self.passes + 1):
             self.report(number)
-            CX = problem.value_and_gradient(stream.X)[1].neg_()
+            CX = self.times(self.X)
             variances = self._to_ritz_basis(CX)
             self.gradient = self._relative_gradient(CX, variances)
             self._step(CX, variances)
@@ -67,32 +66,28 @@ class Refinement:
 
     def _to_ritz_basis(self, CX: Tensor) -> Tensor:
         """Turn X, C X and the X before to the basis of rising variances along X, which are returned in float64."""
-        X = self.stream.X
-        assert X is not None
-        power = self.stream.geometry.cross(X, CX).double()
+        power = self.geometry.cross(self.X, CX).double()
         variances: Tensor
         variances, rotation = torch.linalg.eigh((power + power.T) / 2)
-        for matrix in (X, CX, self._before):
+        for matrix in (self.X, CX, self._before):
             if matrix is not None:
                 multiply_(matrix, rotation)
         return variances
 
     def _relative_gradient(self, CX: Tensor, variances: Tensor) -> float:
-        X, p = self.stream.X, self.stream.n_components
-        assert X is not None
+        X, p = self.X, self.n_components
         wanted, floor = variances[-p:], self._floor(variances)
-        total = float(self.stream.geometry.total(self.stream.moments.covariance().sum()))
         # If no variance is left besides that along X, directions at rounding have no gradient to be relative to.
-        nothing_left = total - float(variances.sum()) <= floor
+        nothing_left = self.total - float(variances.sum()) <= floor
         scale = torch.where(wanted > floor, wanted, math.inf if nothing_left else floor)
         squares = torch.zeros_like(wanted)
         for x, cx in zip(torch.split(X[:, -p:], BLOCK_ROWS), torch.split(CX[:, -p:], BLOCK_ROWS), strict=True):
             squares += torch.addcmul(cx, x, wanted.to(X.dtype), value=-1).double().div_(scale).square_().sum(0)
-        return math.sqrt(float(self.stream.geometry.total(squares).sum()) / p)
+        return math.sqrt(float(self.geometry.total(squares).sum()) / p)
 
     def _floor(self, variances: Tensor) -> float:
         """The variance that rounding of products with C leaves of zero."""
-        limits = torch.finfo(self.stream.dtype)
+        limits = torch.finfo(self.X.dtype)
         return max(ROUNDINGS * limits.eps * float(variances.max()), limits.tiny)
 
     def _step(self, Y: Tensor, variances: Tensor) -> None:
@@ -100,8 +95,7 @@ class Refinement:
 
         Columns are scaled first: they grow by very different factors, and orthonormalising would cost digits.
         """
-        geometry, X = self.stream.geometry, self.stream.X
-        assert X is not None
+        geometry, X = self.geometry, self.X
         centre = max(float(variances[0]), self._floor(variances)) / 2
         Y.div_(centre).sub_(X)
         if self._before is not None:
@@ -109,8 +103,8 @@ class Refinement:
             self._before = None
         lengths = geometry.total(torch.linalg.vector_norm(Y, dim=0).square()).sqrt()
         Y /= lengths
-        self.stream.X = geometry.orthonormal(Y)
-        factor = geometry.cross(self.stream.X, Y).double()
+        self.X = geometry.orthonormal(Y)
+        factor = geometry.cross(self.X, Y).double()
         self._before = multiply_(X.div_(lengths), torch.linalg.inv(factor))
 
 

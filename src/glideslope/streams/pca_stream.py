@@ -72,45 +72,50 @@ class Subspace:
         """Give back the memory that only steps along batches need."""
         self._workspace, self._other = Workspace(), None
 
+    @property
+    def followed(self) -> int:
+        """How many directions: q, a few more than p."""
+        return min(self.n_components + SPARE, self.n_columns)
+
     def take_over(self, moments: Moments) -> None:
         """Begin with the exact decomposition of a whole covariance matrix."""
         variances, directions = torch.linalg.eigh(moments.covariance())
-        q = min(self.n_components + SPARE, self.n_columns)
+        q = self.followed
         self.moments.count, self.moments.mean = moments.count, moments.mean
         self.moments.scatter = moments.scatter.diagonal().clone()
         if float(self.moments.scatter.max()) > 0:
             self.X = directions[:, -q:].to(self.dtype).contiguous()
             self.power = torch.diag(variances[-q:].clamp(min=0))
 
-    def take_over_rows(self, rows: Tensor, moments: Moments) -> None:
-        """Begin with the exact decomposition of few rows a, shape (N, n), from their products: O(N² n).
+    def take_over_left(self, W: Tensor) -> None:
+        """Begin with the directions of N rows from W = A^T U: A the rows less their mean, U orthonormal (N x q).
 
-        With A the centred rows and A A^T = U Σ² U^T, the directions are A^T U Σ^-1, for as many as have a variance that
-        is more than rounding; the others are completed at random.
-
-        Args:
-            rows: All there are.
-            moments: Of these rows, with variances only.
+        With W^T W = R Σ² R^T they are W R Σ^-1, for as many as have a variance that is more than rounding; the others
+        are completed at random.
         """
-        self.moments = moments
-        centred = rows - moments.mean.to(rows.dtype)
-        gram = torch.zeros((len(rows),) * 2, dtype=torch.float64, device=rows.device)
-        for block in torch.split(centred, PIECE_NUMBERS // len(rows) or 1, 1):
+        gram = torch.zeros((W.shape[1],) * 2, dtype=torch.float64, device=W.device)
+        for block in torch.split(W, PIECE_NUMBERS // W.shape[1] or 1):
             wide = block.double()
-            gram.addmm_(wide, wide.T)
-        squares, left = torch.linalg.eigh(gram)
-        q = min(self.n_components + SPARE, self.n_columns)
-        found = min(q, len(rows), int((squares > len(rows) * torch.finfo(self.dtype).eps ** 2 * squares[-1]).sum()))
-        if found == 0:
-            return
-        X = self.geometry.gaussian(self.n_columns, q, self.generator, self.dtype).to(rows.device)
-        leading = X[:, q - found :]
-        leading.copy_(centred.T @ (left[:, -found:] / squares[-found:].sqrt()).to(self.dtype))
-        leading.copy_(self.geometry.orthonormal(leading))
-        X[:, : q - found] -= leading @ (leading.T @ X[:, : q - found])
-        self.X = self.geometry.orthonormal(X)
-        self.power = torch.zeros((q, q), dtype=torch.float64, device=rows.device)
-        self.power.diagonal()[q - found :] = squares[-found:] / len(rows)
+            gram.addmm_(wide.T, wide)
+        squares, rotation = torch.linalg.eigh(gram)
+        q, N = self.followed, self.moments.count
+        found = min(q, int((squares > N * torch.finfo(self.dtype).eps ** 2 * squares[-1]).sum()))
+        leading = self.geometry.orthonormal(W @ (rotation[:, -found:] / squares[-found:].sqrt()).to(self.dtype))
+        if found < q:
+            rest = self.geometry.gaussian(self.n_columns, q - found, self.generator, self.dtype).to(W.device)
+            rest -= leading @ (leading.T @ rest)
+            leading = self.geometry.orthonormal(torch.cat((rest, leading), 1))
+        self.X = leading
+        self.power = torch.zeros((q, q), dtype=torch.float64, device=W.device)
+        self.power.diagonal()[q - found :] = squares[-found:] / N
+
+    def keep(self, n_components: int) -> None:
+        """Follow fewer directions, those of largest variance, after an exact decomposition."""
+        self.n_components = n_components
+        if self.X is not None:
+            assert self.power is not None
+            q = self.followed
+            self.X, self.power = self.X[:, -q:].contiguous(), self.power[-q:, -q:].contiguous()
 
     def update(self, rows: Tensor) -> None:
         """One step along a batch of rows, shape (b, n), of any b >= 1."""
@@ -161,8 +166,7 @@ class Subspace:
 
     def _start(self, R: Tensor) -> Tensor:
         """A random combination of the first rows, completed at random where they are too few."""
-        n, geometry = self.n_columns, self.geometry
-        q = min(self.n_components + SPARE, n)
+        n, q, geometry = self.n_columns, self.followed, self.geometry
         draw = torch.randn((len(R), q), generator=self.generator, dtype=self.dtype).to(R.device)
         start = R.T @ draw
         rest = geometry.gaussian(n, q, self.generator, self.dtype).to(R.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -89,16 +89,14 @@ def check_scale_of(who: str, group: dict[str, Any], *, known: bool) -> None:
         )
 
 
-def check_dense_gradients(
-    who: str, labelled: Callable[[], Iterable[tuple[str, Tensor]]], gradients: Sequence[Tensor | None]
-) -> None:
+def check_dense_gradients(who: str, labels: Iterable[str], gradients: Sequence[Tensor | None]) -> None:
     """Raise a ValueError if any of the gradients is sparse, the one other layout that .grad of a dense tensor may have.
 
-    Labels are asked for only then; before torch 2.7 torch.compile cannot trace how they are made.
+    The labels are read only then.
     """
     if not any(gradient.is_sparse for gradient in gradients if gradient is not None):
         return
-    for (label, _), gradient in zip(labelled(), gradients, strict=True):
+    for label, gradient in zip(labels, gradients, strict=True):
         if gradient is not None and gradient.is_sparse:
             raise ValueError(
                 f"{who}: {label} has a {_short(gradient.layout)} gradient, and takes dense ones only: use "

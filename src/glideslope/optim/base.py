@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, overload
 
 import torch
@@ -293,7 +292,8 @@ class StiefelOptimizer(torch.optim.Optimizer):
         free_take_sparse = "betas" not in self.defaults  # torch's SGD takes them, its AdamW does not
         for group, found in zip(self.param_groups, gradients, strict=True):
             if group["orthogonal"] or not free_take_sparse:
-                check_dense_gradients(type(self).__name__, partial(self._labelled, group), found)
+                labels = (label for label, _ in self._labelled(group))
+                check_dense_gradients(type(self).__name__, labels, found)
 
     def _check_loaded(self, state_dict: dict[str, Any]) -> None:
         """Refuse a state with entries of other shapes, which would be broadcast."""

@@ -131,7 +131,7 @@ def test_of_several_starts_the_least_gaussian_result_is_kept(monkeypatch):
     monkeypatch.setattr(online_ica, "Unmixing", Scored)
     fitted = OnlineICA(n_restarts=3, random_state=0).fit(data)
     assert len(made) == 3
-    expected = made[1].unmixing.T.numpy()
+    expected = made[1].unmixing.T
     np.testing.assert_allclose(np.abs(fitted.components_), np.abs(expected))
 
 
@@ -177,14 +177,24 @@ def test_the_components_named_as_gaussian_are_those_that_are():
 
 
 def test_a_tensor_of_another_device_is_computed_there(monkeypatch):
-    data, _ = mixture(3, 400)
+    """Arrays on the CPU; elsewhere tensors, which a CPU can stand for."""
+    data, mixing = mixture(3, 4000)
     seen = []
-    from glideslope.streams import ica_rotation
+    from glideslope.estimators import online_ica
+    from glideslope.streams import ica_rotation, ica_stream
 
     step = ica_rotation.Unmixing.step
-    monkeypatch.setattr(ica_rotation.Unmixing, "step", lambda model, *a: seen.append(model.X.device) or step(model, *a))
-    OnlineICA(device="cpu", random_state=0).fit(torch.from_numpy(data))
-    assert set(seen) == {torch.device("cpu")}
+    monkeypatch.setattr(ica_rotation.Unmixing, "step", lambda model, *a: seen.append(type(model.X)) or step(model, *a))
+    arrays = OnlineICA(device="cpu", random_state=0).fit(torch.from_numpy(data)).components_
+    assert set(seen) == {np.ndarray}
+    seen.clear()
+    for module in (online_ica, ica_stream):
+        monkeypatch.setattr(module, "native", lambda tensor: tensor)
+    tensors = OnlineICA(random_state=0).fit(data)
+    np.testing.assert_allclose(tensors.components_, arrays, rtol=1e-9)
+    stream = OnlineICA(random_state=0).fit_stream(np.array_split(data, 40))
+    assert amari_distance(stream.components_ @ mixing) < 0.1
+    assert set(seen) == {torch.Tensor}
     with pytest.raises(RuntimeError):
         OnlineICA(device="no such device").fit(data)
 

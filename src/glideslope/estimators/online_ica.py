@@ -29,6 +29,7 @@ from glideslope.estimators.streaming import Progress, StreamEstimator
 from glideslope.formulas.arguments import check_option
 from glideslope.solve.rows import Rows
 from glideslope.stiefel.points import project, random_stiefel
+from glideslope.streams.arrays import native
 from glideslope.streams.ica_contrast import CONTRASTS
 from glideslope.streams.ica_passes import Descent, separate
 from glideslope.streams.ica_rotation import Unmixing
@@ -52,7 +53,8 @@ class OnlineICA(StreamEstimator):
         n_components: How many sources; None means as many as the data have independent directions.
         whiten: "unit-variance", "arbitrary-variance" (sources of variance 1/samples), or False for data that are
             white and centred already.
-        fun: "logcosh", "exp" or "cube": how distance from a Gaussian is measured.
+        fun: "logcosh", "exp" or "cube": how distance from a Gaussian is measured. Not a callable: the rule
+            that decides signs needs the deviation of its curvature on Gaussian noise, known for these three.
         tol: Stop when the root mean square angle that a Newton step would turn by is below it, in radians.
         max_iter: Passes over the data at most, besides the one for whitening.
         forgetting: In a stream, the share of the past that a batch replaces, in (0, 1], for mixtures that change over
@@ -129,7 +131,8 @@ class OnlineICA(StreamEstimator):
         mean, K, unwhitening = self._whitening(moments, rows.dtype)
         best: tuple[float, Descent] | None = None
         for _ in range(self.n_restarts):
-            model = Unmixing(mean, K, self._start(K.shape[1], generator, rows.dtype), CONTRASTS[self.fun])
+            start = self._start(K.shape[1], generator, rows.dtype)
+            model = Unmixing(native(mean), native(K), native(start), CONTRASTS[self.fun])
             found = separate(
                 model,
                 rows,
@@ -161,7 +164,7 @@ class OnlineICA(StreamEstimator):
     def _left(self, found: Descent) -> list[str]:
         """Why a fit ended above `tol`, unless that is because sources look Gaussian."""
         if found.ending == "rounding":
-            name = str(found.model.X.dtype).removeprefix("torch.")
+            name = str(self._stream.dtype).removeprefix("torch.")
             wider = ", or give dtype='float64'" if name == "float32" else ""
             return [
                 f"after {found.steps} passes the angle stays at {found.angle:.1e}, the rounding of {name}, which is "
@@ -177,7 +180,7 @@ class OnlineICA(StreamEstimator):
     def _warn(self, reasons: list[str], *, stacklevel: int) -> None:
         """Say why the result is not what was asked for, and which sources cannot be found at all."""
         model = self._stream.model
-        alike = model.like_noise().nonzero().flatten().tolist()
+        alike = [number for number, gaussian in enumerate(model.like_noise().tolist()) if gaussian]
         if len(alike) > 1:
             reasons.append(
                 f"components {', '.join(map(str, alike))} of 0 to {len(model.X) - 1} are no less Gaussian than noise "
@@ -241,8 +244,9 @@ class OnlineICA(StreamEstimator):
         model = self._stream.model
         if model is None:  # too few samples so far
             return
-        dtype = model.X.dtype
-        components, mixing = model.unmixing.T.double().cpu().numpy(), self._stream.mixing.cpu().numpy()
+        dtype = self._stream.dtype
+        components = torch.as_tensor(model.unmixing.T).double().cpu().numpy()
+        mixing = self._stream.mixing.cpu().numpy()
         if self.whiten == "arbitrary-variance":
             root = math.sqrt(self.n_samples_seen_)
             components, mixing = components / root, mixing * root
@@ -251,8 +255,8 @@ class OnlineICA(StreamEstimator):
         self.components_ = as_array(torch.from_numpy(components * signs[:, np.newaxis]), dtype)
         self.mixing_ = as_array(torch.from_numpy(mixing * signs), dtype)
         if self.whiten:
-            self.whitening_ = as_array(model.whitening.T, dtype)
-            self.mean_ = as_array(model.mean, dtype)
+            self.whitening_ = as_array(torch.as_tensor(model.whitening.T), dtype)
+            self.mean_ = as_array(torch.as_tensor(model.mean), dtype)
 
     def transform(self, X: Any) -> np.ndarray:
         """Sources of samples, shape (samples, n_components)."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from glideslope.solve.rows import Rows
+from glideslope.streams.arrays import Array, alike, namespace, product
 from glideslope.streams.ica_rotation import Unmixing
 
 # Numbers read at a time: a block and its scores stay in a cache of a megabyte or two.
@@ -53,7 +54,7 @@ class Descent:
     """
 
     model: Unmixing
-    sources: Callable[[], Iterable[Tensor]]
+    sources: Callable[[], Iterable[Array]]
     enough: float
     most: int
     from_anywhere: bool
@@ -106,19 +107,19 @@ class Descent:
         return self.model.leave_saddle(self.sources())
 
 
-def length_of_step(last: Tensor, turn: Tensor, weight: float) -> float:
+def length_of_step(last: Array, turn: Array, weight: float) -> float:
     """The weight of the next turn, by Barzilai and Borwein: w <Ω', Ω'> / <Ω', Ω' - Ω> after a turn Ω' of weight w.
 
     It is 1 where curvatures are those of independent sources, longer where turns shrink slowly, as for sources that
     depend on each other, and shorter where they change sign.
     """
-    curvature = float(torch.sum(last * (last - turn)))
+    curvature = float((last * (last - turn)).sum())
     if curvature <= 0:
         return 1.0
-    return min(max(weight * float(last.square().sum()) / curvature, SHORTEST), LONGEST)
+    return min(max(weight * float((last * last).sum()) / curvature, SHORTEST), LONGEST)
 
 
-def solve_sample(model: Unmixing, Z: Tensor, enough: float, *, from_anywhere: bool) -> float:
+def solve_sample(model: Unmixing, Z: Array, enough: float, *, from_anywhere: bool) -> float:
     """Newton steps on some rows; the rate at which they converged.
 
     Args:
@@ -128,11 +129,13 @@ def solve_sample(model: Unmixing, Z: Tensor, enough: float, *, from_anywhere: bo
         enough: Angle in radians.
         from_anywhere: X is not yet the solution for some of the rows.
     """
-    variances, directions = torch.linalg.eigh(Z @ Z.T / Z.shape[1])
-    least = torch.finfo(Z.dtype).eps * float(variances.max())
-    white = (directions / variances.clamp(min=least).sqrt() @ directions.T) @ Z
-    blocks = torch.split(white, max(1, BLOCK_NUMBERS // len(Z)), 1)
-    steps = Descent(model, lambda: (model.X.T @ block for block in blocks), enough, SAMPLE_STEPS, from_anywhere)
+    xp = namespace(Z)
+    variances, directions = xp.linalg.eigh(product(Z, Z.T) / Z.shape[1])
+    least = float(xp.finfo(Z.dtype).eps) * float(variances.max())
+    white = product(directions / xp.sqrt(variances.clip(least)) @ directions.T, Z)
+    size = max(1, BLOCK_NUMBERS // len(Z))
+    blocks = [white[:, start : start + size] for start in range(0, Z.shape[1], size)]
+    steps = Descent(model, lambda: (product(model.X.T, block) for block in blocks), enough, SAMPLE_STEPS, from_anywhere)
     steps.run()
     return steps.rate
 
@@ -151,18 +154,18 @@ def separate(
     """
     wanted, first, rate = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COMPONENT * model.X.shape[1]), True, 1.0
     while LEAST_GROWTH * wanted < len(rows) and wanted * rows.shape[1] <= LARGEST_SAMPLE:
-        Z = model.sources(sample(rows, wanted).to(model.X.device), model.whitening)
+        Z = model.sources(alike(sample(rows, wanted), model.X), model.whitening)
         rate = solve_sample(model, Z, max(SHARE_OF_NOISE / math.sqrt(wanted), tolerance), from_anywhere=first)
         wanted, first = wanted * SAMPLE_GROWTH, False
 
     few = list(rows.blocks(BLOCK_NUMBERS)) if len(rows) * rows.shape[1] <= BLOCK_NUMBERS else []
-    white = [model.sources(block.to(model.X.device), model.whitening) for _, block in few]  # once, where that is little
+    white = [model.sources(alike(block, model.X), model.whitening) for _, block in few]  # once, where that is little
 
-    def sources() -> Iterator[Tensor]:
+    def sources() -> Iterator[Array]:
         if white:
-            return (model.X.T @ Z for Z in white)
+            return (product(model.X.T, Z) for Z in white)
         B = model.unmixing
-        return (model.sources(block.to(B.device), B) for _, block in rows.blocks(BLOCK_NUMBERS))
+        return (model.sources(alike(block, model.X), B) for _, block in rows.blocks(BLOCK_NUMBERS))
 
     passes = Descent(model, sources, tolerance, max_passes, first, report, rate)
     passes.run()

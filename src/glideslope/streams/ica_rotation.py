@@ -13,10 +13,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from glideslope.formulas.normal import newton_schulz_factor
-from glideslope.formulas.orthogonality import subtract_identity_
+from glideslope.streams.arrays import Array, namespace, product
 from glideslope.streams.ica_contrast import Contrast
 
 # A source within this many deviations of sampling counts as Gaussian.
@@ -33,9 +32,9 @@ SMALL_MEAN = 100
 class Statistics(NamedTuple):
     """Means over rows of sources Y."""
 
-    cross: Tensor
+    cross: Array
     """C = E y ψ(y)^T, shape (p, p)."""
-    slope: Tensor
+    slope: Array
     """E ψ'(y), shape (p,)."""
     n_rows: int
     """How many."""
@@ -51,29 +50,30 @@ class Unmixing:
         contrast: G and ψ.
     """
 
-    def __init__(self, mean: Tensor, whitening: Tensor, X: Tensor, contrast: Contrast) -> None:
+    def __init__(self, mean: Array, whitening: Array, X: Array, contrast: Contrast) -> None:
         self.X, self.contrast = X, contrast
+        self.identity = namespace(X).diag(namespace(X).ones_like(X[0]))
         self.whiten_by(mean, whitening)
-        self.curvature: Tensor | None = None
+        self.curvature: Array | None = None
         """E ψ'(y_j) - E y_j ψ(y_j), shape (p,)."""
-        self.slope: Tensor | None = None
+        self.slope: Array | None = None
         """E ψ'(y_j), shape (p,)."""
         self.deviation = 0.0
         """Standard deviation that the curvature of a Gaussian source has from sampling."""
         self.far = True
         """Whether the last turn was a large one."""
 
-    def whiten_by(self, mean: Tensor, whitening: Tensor) -> None:
+    def whiten_by(self, mean: Array, whitening: Array) -> None:
         """Take a mean and a whitening matrix."""
         self.mean, self.whitening = mean, whitening
-        self._mean_is_small = bool((mean @ whitening).abs().max() < SMALL_MEAN)
+        self._mean_is_small = bool(abs(mean @ whitening).max() < SMALL_MEAN)
 
     @property
-    def unmixing(self) -> Tensor:
+    def unmixing(self) -> Array:
         """K X, shape (n, p)."""
         return self.whitening @ self.X
 
-    def sources(self, rows: Tensor, unmixing: Tensor | None = None) -> Tensor:
+    def sources(self, rows: Array, unmixing: Array | None = None) -> Array:
         """B^T (a - μ) for rows a, shape (p, b), B = K X unless given.
 
         One source per row: products and sums of few long rows take a fraction of the time of many short ones. The mean
@@ -81,33 +81,28 @@ class Unmixing:
         """
         B = self.unmixing if unmixing is None else unmixing
         if self._mean_is_small:
-            return torch.addmm((self.mean @ B).unsqueeze(1), B.T, rows.T, beta=-1)
-        return B.T @ (rows - self.mean).T
+            Y = product(B.T, rows.T)
+            Y -= (self.mean @ B)[:, None]
+            return Y
+        return product(B.T, (rows - self.mean).T)
 
-    def statistics(self, sources: Iterable[Tensor]) -> Statistics:
+    def statistics(self, sources: Iterable[Array]) -> Statistics:
         """C and E ψ' over blocks of Y, shape (p, b) each, added up in float64."""
-        cross: Tensor | None = None
-        slope: Tensor | None = None
+        cross: Array = 0.0
+        slope: Array = 0.0
         count = 0
         for Y in sources:
             scores, slopes = self.contrast.scores(Y)
-            products = Y @ scores.T
+            products = product(Y, scores.T)
+            if count:
+                xp = namespace(Y)
+                products, slopes = (xp.asarray(part, dtype=xp.float64) for part in (products, slopes))
+            cross, slope = cross + products, slope + slopes
             count += Y.shape[1]
-            if cross is None or slope is None:
-                cross, slope = products, slopes
-                continue
-            if cross.dtype != torch.float64:
-                cross, slope = cross.double(), slope.double()
-            cross += products
-            slope += slopes
-        assert cross is not None
-        assert slope is not None
-        cross, slope = cross / count, slope / count
-        if cross.dtype != self.X.dtype:
-            cross, slope = cross.to(self.X.dtype), slope.to(self.X.dtype)
-        return Statistics(cross, slope, count)
+        xp, dtype = namespace(self.X), self.X.dtype
+        return Statistics(xp.asarray(cross / count, dtype=dtype), xp.asarray(slope / count, dtype=dtype), count)
 
-    def decorrelated(self, rows: Tensor) -> Statistics:
+    def decorrelated(self, rows: Array) -> Statistics:
         """Statistics of one batch, without the noise of its sample covariance, which all rows together do not have.
 
         C - (E y y^T - I) diag(E ψ'): scores less their linear part. Where signs differ, that part of the noise would
@@ -116,7 +111,7 @@ class Unmixing:
         Y = self.sources(rows)
         statistics = self.statistics([Y])
         slope = statistics.slope if self.slope is None else self.slope
-        excess = subtract_identity_(Y @ Y.T / len(rows))
+        excess = product(Y, Y.T) / len(rows) - self.identity
         return statistics._replace(cross=statistics.cross - excess * slope)
 
     def adapt(self, statistics: Statistics, share: float = 1.0) -> None:
@@ -128,53 +123,57 @@ class Unmixing:
         """
         slope, curvature = statistics.slope, statistics.slope - statistics.cross.diagonal()
         if share < 1 and self.curvature is not None and self.slope is not None:
-            slope, curvature = self.slope.lerp(slope, share), self.curvature.lerp(curvature, share)
+            slope = self.slope + share * (slope - self.slope)
+            curvature = self.curvature + share * (curvature - self.curvature)
         self.slope, self.curvature = slope, curvature
         self.deviation = self.contrast.deviation * math.sqrt(share / statistics.n_rows)
 
     @property
-    def signs(self) -> Tensor:
+    def signs(self) -> Array:
         """+1 for super- and -1 for sub-Gaussian sources, by the sign of their curvature, shape (p,).
 
         Far from a solution the sign of a direction that looks like noise is chance, and following it ends at a worse
         solution. Unless there are sources of the other kind, such directions get the sign of most of the data.
         """
         assert self.curvature is not None
-        signs = torch.ones_like(self.curvature).copysign_(self.curvature)
+        xp = namespace(self.curvature)
+        signs = xp.copysign(xp.ones_like(self.curvature), self.curvature)
         if not self.far:
             return signs
-        common, weak = torch.ones_like(signs[0]).copysign_(self.curvature.sum()), self.like_noise()
-        return torch.where(weak & (weak | (signs == common)).all(), common, signs)
+        common, weak = math.copysign(1.0, float(self.curvature.sum())), self.like_noise()
+        if bool((weak | (signs == common)).all()):
+            signs[weak] = common
+        return signs
 
-    def nearly_gaussian(self) -> Tensor:
+    def nearly_gaussian(self) -> Array:
         """Which sources are within three deviations of Gaussian, shape (p,)."""
         assert self.curvature is not None
-        return self.curvature.abs() < DEVIATIONS * self.deviation
+        return abs(self.curvature) < DEVIATIONS * self.deviation
 
-    def like_noise(self) -> Tensor:
+    def like_noise(self) -> Array:
         """Which sources are no further from Gaussian than what is found in Gaussian noise of as many rows, shape (p,).
 
         The best directions of noise are about sqrt(2p) deviations from Gaussian: there are many to choose from.
         """
         assert self.curvature is not None
-        return self.curvature.abs() < (1 + math.sqrt(2 * len(self.X))) * self.deviation
+        return abs(self.curvature) < (1 + math.sqrt(2 * len(self.X))) * self.deviation
 
-    def turn(self, cross: Tensor) -> Tensor:
+    def turn(self, cross: Array) -> Array:
         """Ω for C = X^T G at the present X, shape (p, p)."""
         weighted = cross * self.signs
         h = self._h()
-        return (weighted - weighted.T) / (h + h.unsqueeze(1))
+        return (weighted - weighted.T) / (h + h[:, None])
 
-    def _h(self) -> Tensor:
+    def _h(self) -> Array:
         """|h_j|, at least three deviations: a curvature that may be noise is not divided by."""
         assert self.curvature is not None
-        return self.curvature.abs().clamp(min=DEVIATIONS * self.deviation)
+        return abs(self.curvature).clip(DEVIATIONS * self.deviation)
 
     def angle_of_rounding(self) -> float:
         """Angle by which a rounding of 1 in C can turn the least curved plane."""
-        return torch.finfo(self.X.dtype).eps / float(self._h().min())
+        return float(namespace(self.X).finfo(self.X.dtype).eps) / float(self._h().min())
 
-    def leave_saddle(self, sources: Iterable[Tensor]) -> bool:
+    def leave_saddle(self, sources: Iterable[Array]) -> bool:
         """Turn by 45 degrees in the plane of most negative curvature, if one is negative; whether there was.
 
         Where two sources are mixed half and half the gradient vanishes too. The curvature in the plane (i, j),
@@ -186,42 +185,43 @@ class Unmixing:
         """
         assert self.curvature is not None
         assert self.slope is not None
-        half, count = torch.zeros_like(self.X), 0
+        half, count = 0.0 * self.X, 0
         for Y in sources:
-            half += Y.square() @ self.contrast.slopes(Y).T
+            half += product(Y * Y, self.contrast.slopes(Y).T)
             count += Y.shape[1]
         half = self.signs * (half / count - (self.slope - self.curvature))
-        curvature = (half + half.T).fill_diagonal_(0)
+        curvature = (half + half.T) * (1 - self.identity)
         i, j = divmod(int(curvature.argmin()), len(curvature))
         if not curvature[i, j] < 0:
             return False
-        X = self.X.clone()
-        X[:, i], X[:, j] = (self.X[:, i] + self.X[:, j]) / math.sqrt(2), (self.X[:, j] - self.X[:, i]) / math.sqrt(2)
-        self.X = X
+        rotation = 1.0 * self.identity
+        rotation[i, i] = rotation[j, j] = rotation[j, i] = math.sqrt(0.5)
+        rotation[i, j] = -math.sqrt(0.5)
+        self.X = self.X @ rotation
         return True
 
-    def angle(self, turn: Tensor) -> float:
+    def angle(self, turn: Array) -> float:
         """Root mean square of the angles of a turn, over planes: the gradient relative to the curvature."""
         p = turn.shape[0]
-        length = float(torch.linalg.vector_norm(turn))
+        length = float(namespace(turn).linalg.norm(turn))
         self.far = length > LARGE_TURN * math.sqrt(p)
         return length / math.sqrt(max(p * (p - 1), 1))
 
-    def step(self, turn: Tensor, weight: float) -> None:
+    def step(self, turn: Array, weight: float) -> None:
         """Turn X by `weight` Ω, or by less where that is far: X (I + w/2 Ω)^-1 (I - w/2 Ω)."""
-        weight = min(weight, LONGEST_TURN * math.sqrt(len(turn)) / max(float(torch.linalg.vector_norm(turn)), 1e-30))
-        denominator = turn * (weight / 2)
-        denominator.diagonal().add_(1)
-        self.X = self.X @ torch.linalg.solve_ex(denominator, denominator.mT).result
+        weight = min(weight, LONGEST_TURN * math.sqrt(len(turn)) / max(float(namespace(turn).linalg.norm(turn)), 1e-30))
+        half = turn * (weight / 2)
+        self.X = self.X @ namespace(turn).linalg.solve(self.identity + half, self.identity - half)
 
     def land(self) -> None:
         """X (1.5 I - ½ X^T X), so that the rounding of steps does not add up: the normal part of a landing step."""
-        self.X = self.X @ newton_schulz_factor(self.X.mT @ self.X)
+        factor = newton_schulz_factor(torch.as_tensor(self.X.T @ self.X))
+        self.X = self.X @ namespace(self.X).asarray(factor)
 
-    def negentropy(self, sources: Iterable[Tensor]) -> float:
+    def negentropy(self, sources: Iterable[Array]) -> float:
         """Σ_j (E G(y_j) - E G(ν))² over blocks of Y, ν Gaussian: larger means less Gaussian sources."""
-        total, count = torch.zeros(self.X.shape[1], dtype=torch.float64, device=self.X.device), 0
+        total, count = torch.zeros(1, dtype=torch.float64), 0
         for Y in sources:
-            total += self.contrast.value(Y).sum(1)
+            total = total + self.contrast.value(torch.as_tensor(Y)).sum(1, dtype=torch.float64).cpu()
             count += Y.shape[1]
         return float((total / count - self.contrast.gaussian).square().sum())

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from glideslope.stiefel.points import project, random_stiefel
+from glideslope.streams.arrays import alike, native
 from glideslope.streams.ica_contrast import Contrast
 from glideslope.streams.ica_passes import solve_sample
 from glideslope.streams.ica_rotation import Unmixing
@@ -65,7 +66,7 @@ class SourceStream:
     def mixing(self) -> Tensor:
         """L X, shape (n, p), float64: how strongly every source is in every feature."""
         assert self.model is not None
-        X = self.model.X.double()
+        X = torch.as_tensor(self.model.X).double()
         return X if self.unwhitening is None else self.unwhitening @ X
 
     @property
@@ -92,7 +93,7 @@ class SourceStream:
             self._whiten()
         assert self.model is not None
         share = len(rows) / self.moments.count
-        statistics = self.model.decorrelated(rows)
+        statistics = self.model.decorrelated(alike(rows, self.model.X))
         self.model.adapt(statistics, share)
         self.model.step(self.model.turn(statistics.cross), share)
         self.model.land()
@@ -104,7 +105,7 @@ class SourceStream:
             return
         assert self.model is not None
         self._buffer = [torch.cat(self._buffer)]
-        Z = self.model.sources(self._buffer[0], self.model.whitening)
+        Z = self.model.sources(alike(self._buffer[0], self.model.X), self.model.whitening)
         solve_sample(self.model, Z, SHARE_OF_NOISE / math.sqrt(self._buffered), from_anywhere=True)
         self._due = BUFFER_GROWTH * self._buffered
         p = self.model.X.shape[1]
@@ -121,15 +122,15 @@ class SourceStream:
         rank = len(found.deviations)
         if rank < (p or 1):
             return False
-        whitening, mean = leading(found, p), self.moments.mean.to(self.dtype)
+        whitening, mean = leading(found, p), native(self.moments.mean.to(self.dtype))
         K, self.unwhitening = whitening.matrix, whitening.inverse
         if self.model is None:
             X = self.start if self.start is not None else self._random(K.shape[1])
-            self.model = Unmixing(mean, K.to(self.dtype), X, self.contrast)
+            self.model = Unmixing(mean, native(K.to(self.dtype)), native(X), self.contrast)
         else:
-            X = project(K.T @ (covariance @ self.model.unmixing.double())).to(self.dtype)
-            self.model.whiten_by(mean, K.to(self.dtype))
-            self.model.X = X
+            X = project(K.T @ (covariance @ torch.as_tensor(self.model.unmixing).double())).to(self.dtype)
+            self.model.whiten_by(mean, native(K.to(self.dtype)))
+            self.model.X = native(X)
         self._due = GROWTH * self.moments.count
         return True
 
@@ -138,7 +139,7 @@ class SourceStream:
         if self.model is None:
             X = self.start if self.start is not None else self._random(n)
             eye = torch.eye(n, dtype=self.dtype, device=self.device)
-            self.model = Unmixing(eye.new_zeros(n), eye, X, self.contrast)
+            self.model = Unmixing(native(eye.new_zeros(n)), native(eye), native(X), self.contrast)
         return True
 
     def finish(self) -> None:

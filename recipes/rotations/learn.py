@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 import glideslope as gs
@@ -21,6 +22,21 @@ def landing(rotations: Rotations, lr: float, scale_lr: float = 0.0) -> torch.opt
     return gs.LandingAdam(groups, lr=lr)
 
 
+class Values:
+    """The objective at every step, NaN where there was none yet. Checkpoints hold it, so a resume loses nothing."""
+
+    def __init__(self, steps: int) -> None:
+        self.of_steps = torch.full((steps,), torch.nan, dtype=torch.float64)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """For checkpoints."""
+        return {"of_steps": self.of_steps}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """From a checkpoint of a run of as many steps."""
+        self.of_steps = state["of_steps"]
+
+
 def learn(
     rotations: Rotations,
     objective: Objective,
@@ -30,8 +46,9 @@ def learn(
     checkpoints: str | os.PathLike[str] | None = None,
     every: int = 10,
     report: Callable[[int, float], None] | None = None,
-) -> None:
-    """Minimise the objective with learning rates that fall linearly to zero.
+    stop: Callable[[], bool] | None = None,
+) -> list[float]:
+    """Minimise the objective with learning rates that fall linearly to zero; returns its value at every step done.
 
     Args:
         rotations: Changed in place.
@@ -41,15 +58,24 @@ def learn(
         checkpoints: Folder; a run that finds checkpoints there goes on from the latest, to the same rotations.
         every: Steps from one checkpoint to the next.
         report: Called with every step and value.
+        stop: Asked after every step; True ends the run early, with a checkpoint.
     """
-    schedule = LambdaLR(optimizer, lambda step: 1 - step / steps)
-    done = gs.load_checkpoint(checkpoints, rotations, optimizer, schedule=schedule) if checkpoints else 0
-    for step in range(done, steps):
+    schedule, values = LambdaLR(optimizer, lambda step: 1 - step / steps), Values(steps)
+    done = 0
+    if checkpoints:
+        done = gs.load_checkpoint(checkpoints, rotations, optimizer, schedule=schedule, values=values)
+    while done < steps:
         optimizer.zero_grad()
-        value = objective(rotations, step)
+        value = objective(rotations, done)
         optimizer.step()
         schedule.step()
+        values.of_steps[done] = value
         if report:
-            report(step, value)
-        if checkpoints and ((step + 1) % every == 0 or step + 1 == steps):
-            gs.save_checkpoint(checkpoints, step + 1, rotations, optimizer, schedule=schedule)
+            report(done, value)
+        done += 1
+        stopped = stop is not None and stop()
+        if checkpoints and (done % every == 0 or done == steps or stopped):
+            gs.save_checkpoint(checkpoints, done, rotations, optimizer, schedule=schedule, values=values)
+        if stopped:
+            break
+    return values.of_steps[:done].tolist()

@@ -55,7 +55,7 @@ def learning(folder: Path) -> dict[str, Any]:
     """What a run of learning recorded, its values rounded and its output folder left out of the command."""
     found = dict(json.loads((folder / "learning.json").read_text(encoding="utf-8")))
     command = found["about"]["command"].split(" --output ")[0]
-    values = [float(f"{value:.5g}") for value in found["values"].values()]
+    values = [float(f"{value:.5g}") for value in found["values"]]
     key = "largest_entry_without_projection"
     return {"command": command, key: found[key], "values": values}
 
@@ -79,7 +79,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     model, tokenizer = load("smollm2")
-    ids = sequences(tokenizer, help_topics()[1], LENGTH)[::EVERY]
+    ids = sequences(tokenizer, help_topics().validation, LENGTH)[::EVERY]
     record = json.loads(arguments.output.read_text(encoding="utf-8")) if arguments.output.exists() else {"runs": {}}
     environment = Environment.now("python -m recipes.rotations.measure", "cpu", torch.float32).as_json()
     environment["command"] = "python -m recipes.rotations.measure --learned FOLDER"

@@ -85,6 +85,14 @@ def fake_quantise(x: Tensor, grid: Grid, clip: Tensor | float = 1.0) -> Tensor:
     return result.flatten(-2) if grid.group else result
 
 
+def check_groups(model: Any, grids: Quantisation) -> None:
+    """A ValueError that names a linear whose inputs the group does not divide."""
+    group = grids.weights.group
+    for i, place, linear in places(model):
+        if group and linear.in_features % group:
+            raise ValueError(f"group={group} must divide {linear.in_features}, the inputs of model.layers.{i}.{place}")
+
+
 @contextmanager
 def quantised(
     model: Any, grids: Quantisation, rotations: Any = None, *, scales: Tensor | None = None, recompute: bool = True

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
-from recipes.rotations.compare import METHODS
+from recipes.rotations.bare_steps import RESULTS as STEPS
 from recipes.rotations.compare import RESULTS as OPTIMIZERS
+from recipes.rotations.compare import STARTS, chosen_rate
 from recipes.rotations.measure import RESULTS as PERPLEXITIES
 from recipes.rotations.measure import SEEDS, SETTINGS
+from recipes.rotations.optimizers import METHODS
 
 FIGURE = Path(__file__).parents[2] / "docs" / "images" / "rotations.png"
 LABELS = {
@@ -19,11 +22,17 @@ LABELS = {
     "data-free": "learned, data-free",
     "cross-entropy": "learned, cross-entropy",
 }
+PARTS = ("three products", "QR alone", "Cayley map", "Cayley map and its backward")
 Record = dict[str, Any]
 
 
 def read(path: Path) -> Record:
     return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def table(titles: list[str], rows: list[list[str]]) -> str:
+    """In Markdown."""
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (titles, ["---"] * len(titles), *rows))
 
 
 def of_seeds(record: Record, name: str, setting: str) -> list[float]:
@@ -42,32 +51,43 @@ def perplexity_table(record: Record) -> str:
     return "\n".join(lines)
 
 
-def best_rate(record: Record, name: str) -> str:
-    """The learning rate with the lowest objective; runs that diverged never win."""
-    found = {key: run for key, run in record["runs"].items() if key.startswith(f"{name} | ")}
-    return min(found, key=lambda key: found[key]["objective"] or float("inf")).rpartition(" | ")[2]
+def starts(record: Record, name: str) -> list[Record]:
+    """The runs of an optimizer at its chosen rate."""
+    return [record["runs"][f"{name} | {chosen_rate(record, name):g} | {start}"] for start in range(STARTS)]
 
 
-def optimizer_table(record: Record) -> str:
-    """A row per optimizer at its best rate: objective, distance and seconds of the runs; bare steps by size."""
-    sizes = list(record["steps"])
-    titles = ["optimizer", "best lr", "objective", "max abs(RᵀR - I)", "s in 40 steps"]
-    titles += [f"step, n = {n}" for n in sizes] + ["memory"]
-    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+def optimizer_table(record: Record, steps: Record) -> str:
+    """A row per optimizer at its chosen rate: objectives from all starts, the farthest end, CPU time and memory."""
+    titles = ["optimizer", "lr", "objective / 1e-5", "max abs(RᵀR - I)", "s in 40 steps", "peak", "held"]
+    rows = []
     for name in METHODS:
-        rate = best_rate(record, name)
-        run = record["runs"][f"{name} | {rate}"]
-        cells = [
-            name,
-            rate,
-            f"{run['objective']:.5f}",
-            f"{run['largest_entry']:.0e}",
-            f"{run['seconds_in_optimizer']:.2f}",
-        ]
-        cells += [f"{record['steps'][n][name]['times_landing']:.2f}" for n in sizes]
-        cells.append(f"{record['steps'][sizes[0]][name]['peak_matrices']:.0f}")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        runs, memory = starts(record, name), steps["memory"][name]
+        objectives = [run["objective"] for run in runs]
+        each = ", ".join(f"{1e5 * value:.1f}" for value in objectives)
+        rows.append(
+            [
+                name,
+                f"{chosen_rate(record, name):g}",
+                f"{1e5 * statistics.mean(objectives):.1f} ({each})",
+                f"{max(run['largest_entry'] for run in runs):.1e}",
+                f"{statistics.median(run['seconds_in_optimizer'] for run in runs):.2f}",
+                f"{memory['peak_matrices']:.0f}",
+                f"{memory['held_matrices']:.0f}",
+            ]
+        )
+    return table(titles, rows)
+
+
+def step_table(record: Record) -> str:
+    """Bare steps and their parts, in multiples of LandingSGD's step, by size and threads."""
+    settings = sorted(record["steps"], key=lambda key: [int(number) for number in key.split(" | ")])
+    titles = [key.replace(" | ", ", ") + (" thread" if key.endswith("| 1") else " threads") for key in settings]
+    rows = []
+    for name in (*METHODS, *PARTS):
+        found = [record["steps"][key]["times"][name] for key in settings]
+        rows.append([name, *(f"{times['times_landing']:.2f}" for times in found)])
+    milliseconds = [f"{record['steps'][key]['times']['LandingSGD']['milliseconds']:,.1f} ms" for key in settings]
+    return table(["step", *titles], [["LandingSGD takes", *milliseconds], *rows])
 
 
 def draw(record: Record, path: Path) -> None:
@@ -98,8 +118,8 @@ def draw(record: Record, path: Path) -> None:
 
 
 def main() -> None:
-    perplexities = read(PERPLEXITIES)
-    print(perplexity_table(perplexities), optimizer_table(read(OPTIMIZERS)), sep="\n\n")
+    perplexities, optimizers, steps = read(PERPLEXITIES), read(OPTIMIZERS), read(STEPS)
+    print(perplexity_table(perplexities), optimizer_table(optimizers, steps), step_table(steps), sep="\n\n")
     draw(perplexities, FIGURE)
 
 

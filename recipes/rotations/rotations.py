@@ -11,7 +11,8 @@ from torch.nn import functional
 
 import glideslope as gs
 from recipes.rotations.fold import ROLES, places, rotated, sizes
-from recipes.rotations.quantise import Quantisation, fake_quantise, quantised
+from recipes.rotations.quantise import Grid, Quantisation, fake_quantise, quantised
+from recipes.rotations.texts import generator_of
 
 
 class Rotations(nn.Module):
@@ -26,11 +27,10 @@ class Rotations(nn.Module):
     def start(cls, model: Any, kind: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Rotations:
         """Rotations of the sizes of a model: "identity", "random" or "hadamard" (see `hadamard_like`)."""
         hidden, layers, head = sizes(model)
-        draw = {"identity": identity, "random": random_rotation, "hadamard": hadamard_like}
-        if kind not in draw:
-            raise ValueError(f"kind must be one of {', '.join(draw)}; got {kind!r}")
+        if kind not in STARTS:
+            raise ValueError(f"kind must be one of {', '.join(STARTS)}; got {kind!r}")
         generator = torch.Generator().manual_seed(seed)
-        R1, *R2 = (draw[kind](n, generator) for n in [hidden] + layers * [head])
+        R1, *R2 = (STARTS[kind](n, generator) for n in [hidden] + layers * [head])
         device = model.lm_head.weight.device
         return cls(R1.to(device, dtype), torch.stack(R2).to(device, dtype))
 
@@ -55,6 +55,7 @@ def hadamard_like(n: int, generator: torch.Generator) -> Tensor:
     return signs * torch.kron(H, random_rotation(rest, generator) if rest > 1 else torch.eye(1, dtype=torch.float64))
 
 
+STARTS = {"identity": identity, "random": random_rotation, "hadamard": hadamard_like}
 Objective = Callable[["Rotations", int], float]
 
 
@@ -75,30 +76,43 @@ def cross_entropy(model: Any, grids: Quantisation, batches: Callable[[int], Tens
     return objective
 
 
-def rounding_error(model: Any, grids: Quantisation, layers_per_step: int | None = None, seed: int = 0) -> Objective:
+def rounding_error(
+    model: Any, grids: Quantisation, layers_per_step: int | None = None, seed: int = 0, *, stream: bool = True
+) -> Objective:
     """Without data: mean over the linears of ‖Y - Q(Y)‖² / ‖Y‖², Y the rotated weight; Q(Y) is held fixed.
 
-    One weight at a time, so memory is that of the largest.
+    With `stream`, plus the same mean over what is written to the residual stream, rounded as inputs are: columns of o
+    and down. One weight at a time, so memory is that of the largest.
 
     Args:
         model: As `fuse_norms_` returns it.
-        grids: Those of the weights are used.
+        grids: Those of the weights, and with `stream` those of the inputs.
         layers_per_step: Layers drawn per step, by its number and the seed; None for all of them.
         seed: Of the draws.
+        stream: Whether inputs count. It makes no difference if they have 16 bits.
     """
+    writers = sum(not role.reads for role in ROLES.values())
 
     def objective(rotations: Rotations, step: int) -> float:
-        generator = torch.Generator().manual_seed(seed * 2**32 + step)
-        drawn = set(torch.randperm(len(rotations.R2), generator=generator)[:layers_per_step].tolist())
+        order = torch.randperm(len(rotations.R2), generator=generator_of(seed, step))
+        drawn = set(order[:layers_per_step].tolist())
         total = 0.0
         for i, place, linear in places(model):
             if i in drawn:
                 W = linear.weight.to(rotations.R1.dtype)
                 Y, _ = rotated(W, None, ROLES[place], rotations.R1, rotations.R2[i])
-                error = (Y - fake_quantise(Y.detach(), grids.weights)).square().sum()
-                loss = error / (W.square().sum() * len(drawn) * len(ROLES))
-                loss.backward()
+                loss = squared_error(Y, grids.weights) / len(ROLES)
+                if stream and not ROLES[place].reads:
+                    loss = loss + squared_error(Y.mT, grids.inputs) / writers
+                loss = loss / (W.square().sum() * len(drawn))
+                if torch.is_grad_enabled():
+                    loss.backward()
                 total += loss.item()
         return total
 
     return objective
+
+
+def squared_error(Y: Tensor, grid: Grid) -> Tensor:
+    """‖Y - Q(Y)‖² with Q(Y) held fixed."""
+    return (Y - fake_quantise(Y.detach(), grid)).square().sum()

@@ -55,6 +55,10 @@ def test_a_wrong_rotation_shows_in_the_logits(wrong):
             lambda model: setattr(model.model, "norm", nn.LayerNorm(24)),
             r"model\.norm .*LayerNorm.* must be an RMS norm",
         ),
+        (
+            lambda model: setattr(model.model.norm, "bias", nn.Parameter(torch.zeros(24))),
+            r"model\.norm .*RMSNorm.* must be an RMS norm, .* without a bias",
+        ),
     ],
 )
 def test_a_part_that_is_missing_or_of_another_kind_is_named(change, message):

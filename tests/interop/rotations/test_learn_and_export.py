@@ -1,6 +1,4 @@
-"""Learning lowers the objective and keeps R orthogonal; a kill changes nothing; what is exported is what was folded."""
-
-import json
+"""Learning lowers the objective and keeps R orthogonal; what is exported is what was folded."""
 
 import pytest
 import torch
@@ -8,9 +6,8 @@ from interop.packages import needs
 from interop.rotations.decoders import decoder, logits, tokens
 
 import glideslope as gs
-from recipes.rotations import __main__ as command
 from recipes.rotations.cayley_sgd import CayleySGD
-from recipes.rotations.export import exact, export, load, plain, read_rotations
+from recipes.rotations.export import exact, export, load, named, plain, read_rotations
 from recipes.rotations.fold import fold_, fuse_norms_, off_orthogonal
 from recipes.rotations.learn import landing, learn
 from recipes.rotations.quantise import Quantisation
@@ -46,27 +43,6 @@ def test_scales_are_learned_beside_rotations_by_the_same_optimizer():
     assert reached[1] < reached[0]
 
 
-def test_a_killed_run_goes_on_to_the_same_rotations(tmp_path):
-    model = fuse_norms_(decoder("Qwen3"))
-    objective = cross_entropy(model, GRIDS, tokens)
-
-    def rotations_after(checkpoints, killed_at=None):
-        def report(step, value):
-            if step == killed_at:
-                raise KeyboardInterrupt
-
-        rotations = Rotations.start(model, "hadamard")
-        learn(rotations, objective, landing(rotations, 1e-3, 1e-2), 8, checkpoints=checkpoints, every=3, report=report)
-        return rotations
-
-    whole = rotations_after(None)
-    with pytest.raises(KeyboardInterrupt):
-        rotations_after(tmp_path, killed_at=4)
-    resumed = rotations_after(tmp_path)
-    for name, value in whole.state_dict().items():
-        assert torch.equal(resumed.state_dict()[name], value), name
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_export_and_reload_are_exact_and_the_file_of_rotations_folds_to_the_same_model(tmp_path, dtype):
     transformers = needs("transformers")
@@ -89,19 +65,27 @@ def test_export_and_reload_are_exact_and_the_file_of_rotations_folds_to_the_same
     assert torch.equal(read_rotations(tmp_path / "R.bin", model).R1, exact(rotations)[0].float())
 
 
-def test_the_command_learns_exports_and_resumes(tmp_path, monkeypatch, capsys):
-    model = decoder()
-    monkeypatch.setattr(command, "load", lambda name, dtype: (decoder(dtype=dtype), None))
-    threads = str(torch.get_num_threads())
-    given = ["tiny", "--objective", "data-free", "--steps", "3", "--threads", threads, "--output", str(tmp_path)]
-    command.main(given)
-    record = json.loads((tmp_path / "learning.json").read_text(encoding="utf-8"))
-    assert len(record["values"]) == 3
-    reloaded = needs("transformers").AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    assert (logits(reloaded) - logits(model)).abs().max() < 1e-4
-    monkeypatch.setattr(command, "rounding_error", lambda *_: None)  # nothing is left to do
-    command.main(given)
-    assert capsys.readouterr().out.count("step ") == 3
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda found: found.pop("R1"), r"R\.bin has no R1; the model has 2 layers"),
+        (lambda found: found.pop("model.layers.1.self_attn.R2"), r"has no model\.layers\.1\.self_attn\.R2"),
+        (
+            lambda found: found.update(R1=torch.eye(5)),
+            r"R1 in .* must have shape \(24, 24\) for .*; got \(5, 5\)",
+        ),
+    ],
+)
+def test_rotations_of_another_model_are_refused(tmp_path, change, message):
+    model = fuse_norms_(decoder())
+    found = named(*exact(Rotations.start(model, "random")))
+    change(found)
+    torch.save(found, tmp_path / "R.bin")
+    with pytest.raises(ValueError, match=message):
+        read_rotations(tmp_path / "R.bin", model)
+    (tmp_path / "R.bin").write_text("not a file of torch", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"is no file of rotations"):
+        read_rotations(tmp_path / "R.bin", model)
 
 
 def test_loading_gives_a_frozen_model_that_can_be_saved_though_its_file_was_quantised(tmp_path):

@@ -1,7 +1,8 @@
-"""Perplexity of SmolLM2 under quantisation, by rotation: `python -m recipes.rotations.measure --learned FOLDER`.
+"""Perplexity of SmolLM2 under quantisation, by rotation: `python -m recipes.rotations.measure TEXT --learned FOLDER`.
 
-FOLDER holds what `python -m recipes.rotations smollm2` wrote to `cross-entropy` and `data-free`. The text is the test
-part of Python's help topics. What is recorded is not repeated. Writes results/smollm2.json.
+FOLDER/OBJECTIVE/RATE/SEED is what `python -m recipes.rotations smollm2` wrote. First `validation`, on which the rate
+and the data-free objective are chosen: of the runs of seed 0, those with the lowest perplexity at the quantisation they
+were learned for. Then `test`, for the chosen ones. What is recorded is not repeated. Writes results/smollm2.json.
 """
 
 from __future__ import annotations
@@ -21,16 +22,31 @@ from torch.nn import functional
 from benchmarks.environment import Environment
 from glideslope.files import write_whole
 from recipes.rotations.export import exact, load, read_rotations
-from recipes.rotations.fold import fold_, fuse_norms_
-from recipes.rotations.quantise import Quantisation, quantised
+from recipes.rotations.fold import fold_, fuse_norms_, places
+from recipes.rotations.quantise import Grid, Quantisation, fake_quantise, quantised
 from recipes.rotations.rotations import Rotations
-from recipes.rotations.texts import help_topics, sequences
+from recipes.rotations.texts import data_sets, help_topics, sequences
 
 RESULTS = Path(__file__).parent / "results" / "smollm2.json"
-SETTINGS = ("W4A16", "W4A8", "W4A4")
-LENGTH, EVERY, BATCH = 256, 2, 4  # tokens in a sequence; one test sequence in two, for time; sequences at a time
-SEEDS = {"none": 1, "random": 1, "Hadamard-like": 1, "data-free": 1, "cross-entropy": 1}
+SETTINGS = {"W4A16": Grid(16), "W4A8": Grid(8, symmetric=False), "W4A4": Grid(4, symmetric=False)}
+WEIGHTS, LEARNED_FOR = Grid(4), "W4A4"
+UNROUNDED = Quantisation(Grid(16), Grid(16))
+LENGTH, BATCH = 256, 4  # tokens in a sequence; sequences at a time
+SEQUENCES = {"validation": 12, "help topics": 8, "data sets": 8}  # of each text, for time
 FIXED = {"none": "identity", "random": "random", "Hadamard-like": "hadamard"}
+# Row of the table -> the objectives that it is chosen from.
+LEARNED = {"data-free": ("data-free", "weights"), "cross-entropy": ("cross-entropy",)}
+SEEDS = {"cross-entropy": 1, "none": 1, "Hadamard-like": 2, "data-free": 1, "random": 2}
+TESTS = ("help topics", "data sets")
+Record = dict[str, Any]
+
+
+def texts(tokenizer: Any, names: tuple[str, ...]) -> dict[str, Tensor]:
+    """Token ids of each text, shape (number, LENGTH): sequences at equal distances."""
+    topics = help_topics()
+    found = {"validation": lambda: topics.validation, "help topics": lambda: topics.test, "data sets": data_sets}
+    ids = {name: sequences(tokenizer, found[name](), LENGTH) for name in names}
+    return {name: some[torch.linspace(0, len(some) - 1, SEQUENCES[name]).long()] for name, some in ids.items()}
 
 
 @torch.no_grad()
@@ -44,14 +60,29 @@ def perplexity(model: Any, ids: Tensor, grids: Quantisation) -> float:
     return math.exp(torch.cat(losses).double().mean().item())
 
 
-def rotations_of(model: Any, name: str, seed: int, learned: Path) -> Rotations:
-    """Fixed ones from a seed, learned ones from their R.bin."""
-    if name in FIXED:
-        return Rotations.start(model, FIXED[name], seed)
-    return read_rotations(learned / name / "R.bin", model)
+@torch.no_grad()
+def rounded_(model: Any) -> Any:
+    """Round the weights, in place: once for all texts and inputs."""
+    for _, _, linear in places(model):
+        linear.weight.copy_(fake_quantise(linear.weight, WEIGHTS))
+    return model
 
 
-def learning(folder: Path) -> dict[str, Any]:
+def candidates(learned: Path, row: str) -> dict[str, Path]:
+    """Folders of the finished runs of seed 0 that a row of the table is chosen from, by objective and rate."""
+    found = [path.parent for name in LEARNED[row] for path in sorted(learned.glob(f"{name}/*/0/R.bin"))]
+    return {" | ".join(path.parts[-3:-1]): path for path in found}
+
+
+def chosen(record: Record, row: str) -> str:
+    """Objective and rate with the lowest perplexity of the validation text."""
+    found = {name: value for name, value in record["validation"].items() if name.split(" | ")[0] in LEARNED[row]}
+    if not found:
+        raise ValueError(f"no run of {row} is measured on the validation text yet: measure validation first")
+    return min(found, key=lambda name: found[name])
+
+
+def learning(folder: Path) -> Record:
     """What a run of learning recorded, its values rounded and its output folder left out of the command."""
     found = dict(json.loads((folder / "learning.json").read_text(encoding="utf-8")))
     command = found["about"]["command"].split(" --output ")[0]
@@ -60,43 +91,64 @@ def learning(folder: Path) -> dict[str, Any]:
     return {"command": command, key: found[key], "values": values}
 
 
-def planned(names: list[str], done: dict[str, float]) -> Iterator[tuple[str, int, list[str]]]:
-    """Rotation, seed and the quantisations left; learned rotations also without rounding, to see the fold."""
-    for name in names:
-        for seed in range(SEEDS[name]):
-            settings = SETTINGS if name in FIXED else (*SETTINGS, "W16A16")
-            left = [setting for setting in settings if f"{name} | {seed} | {setting}" not in done]
-            if left:
-                yield name, seed, left
+def validate(record: Record, model: Any, tokenizer: Any, learned: Path) -> Iterator[str]:
+    """Perplexity of the validation text for every candidate, at the quantisation they were learned for."""
+    ids, grids = texts(tokenizer, ("validation",))["validation"], Quantisation(Grid(16), SETTINGS[LEARNED_FOR])
+    for row in LEARNED:
+        for name, folder in candidates(learned, row).items():
+            if name not in record["validation"]:
+                folded = fold_(copy.deepcopy(model), *exact(read_rotations(folder / "R.bin", model)))
+                record["validation"][name] = perplexity(rounded_(folded), ids, grids)
+                yield f"{name}: {record['validation'][name]:.2f}"
+
+
+def test(record: Record, model: Any, tokenizer: Any, learned: Path) -> Iterator[str]:
+    """Perplexity of the test texts for all rows of the table; learned rotations also unrounded, to see the fold."""
+    ids = texts(tokenizer, TESTS)
+    rates = {row: chosen(record, row) for row in LEARNED}
+    for row, seed in ((name, seed) for name, seeds in SEEDS.items() for seed in range(seeds)):
+        keys = {f"{row} | {seed} | {setting} | {text}" for setting in SETTINGS for text in ids}
+        if keys <= record["runs"].keys():
+            continue
+        if row in FIXED:
+            rotations = Rotations.start(model, FIXED[row], seed)
+        else:
+            folder = learned.joinpath(*rates[row].split(" | "), str(seed))
+            rotations = read_rotations(folder / "R.bin", model)
+            record["learning"][f"{row} | {seed}"] = learning(folder)
+        folded = fold_(copy.deepcopy(model), *exact(rotations))
+        if row in LEARNED:
+            record["folded"][f"{row} | {seed}"] = perplexity(folded, ids[TESTS[0]], UNROUNDED)
+        rounded_(folded)
+        for setting, grid in SETTINGS.items():
+            for text in ids:
+                key = f"{row} | {seed} | {setting} | {text}"
+                record["runs"][key] = perplexity(folded, ids[text], Quantisation(Grid(16), grid))
+                yield f"{key}: {record['runs'][key]:.2f}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--learned", type=Path, required=True, help="folder with data-free/ and cross-entropy/")
-    parser.add_argument("--rotations", nargs="+", choices=SEEDS, default=list(SEEDS))
+    parser.add_argument("text", choices=["validation", "test"])
+    parser.add_argument("--learned", type=Path, required=True, help="folder with OBJECTIVE/RATE/SEED/R.bin")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     model, tokenizer = load("smollm2")
-    ids = sequences(tokenizer, help_topics().validation, LENGTH)[::EVERY]
-    record = json.loads(arguments.output.read_text(encoding="utf-8")) if arguments.output.exists() else {"runs": {}}
+    empty: Record = {"original": {}, "validation": {}, "runs": {}, "folded": {}, "learning": {}}
+    record = json.loads(arguments.output.read_text(encoding="utf-8")) if arguments.output.exists() else empty
     environment = Environment.now("python -m recipes.rotations.measure", "cpu", torch.float32).as_json()
-    environment["command"] = "python -m recipes.rotations.measure --learned FOLDER"
-    record["about"] = environment | {"test_tokens": ids.numel(), "sequence": LENGTH}
-    original = record.setdefault("original", perplexity(model, ids, Quantisation.named("W16A16")))
-    print(f"original {original:.2f}", flush=True)
+    environment["command"] = "python -m recipes.rotations.measure {validation,test} --learned FOLDER"
+    record["about"] = environment | {"sequences": SEQUENCES, "length": LENGTH}
+    for name, ids in texts(tokenizer, ("validation",) if arguments.text == "validation" else TESTS).items():
+        if name not in record["original"]:
+            record["original"][name] = perplexity(model, ids, UNROUNDED)
     fuse_norms_(model)
-    for name in arguments.rotations:
-        if name not in FIXED:
-            record.setdefault("learning", {})[name] = learning(arguments.learned / name)
-    for name, seed, settings in planned(arguments.rotations, record["runs"]):
-        folded = fold_(copy.deepcopy(model), *exact(rotations_of(model, name, seed, arguments.learned)))
-        for setting in settings:
-            key = f"{name} | {seed} | {setting}"
-            record["runs"][key] = perplexity(folded, ids, Quantisation.named(setting))
-            write_whole(arguments.output, [json.dumps(record, indent=1).encode()])
-            print(f"{key}: {record['runs'][key]:.2f}", flush=True)
+    measure = validate if arguments.text == "validation" else test
+    for line in measure(record, model, tokenizer, arguments.learned):
+        write_whole(arguments.output, [json.dumps(record, indent=1).encode()])
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from recipes.rotations.bare_steps import RESULTS as STEPS
 from recipes.rotations.compare import RESULTS as OPTIMIZERS
 from recipes.rotations.compare import STARTS, chosen_rate
 from recipes.rotations.measure import RESULTS as PERPLEXITIES
-from recipes.rotations.measure import SEEDS, SETTINGS
+from recipes.rotations.measure import SEEDS, SETTINGS, TESTS
 from recipes.rotations.optimizers import METHODS
 
 FIGURE = Path(__file__).parents[2] / "docs" / "images" / "rotations.png"
@@ -35,20 +35,35 @@ def table(titles: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (titles, ["---"] * len(titles), *rows))
 
 
-def of_seeds(record: Record, name: str, setting: str) -> list[float]:
+def of_seeds(record: Record, row: str, setting: str, text: str) -> list[float]:
     """Perplexities of all seeds that are recorded, lowest first."""
-    keys = [f"{name} | {seed} | {setting}" for seed in range(SEEDS[name])]
+    keys = [f"{row} | {seed} | {setting} | {text}" for seed in range(SEEDS[row])]
     return sorted(record["runs"][key] for key in keys if key in record["runs"])
 
 
-def perplexity_table(record: Record) -> str:
-    """A row per rotation; where there are seeds, the lowest to the highest."""
-    lines = ["| rotation | " + " | ".join(SETTINGS) + " |", "|---|" + "---|" * len(SETTINGS)]
-    for name, label in LABELS.items():
-        found = [of_seeds(record, name, setting) for setting in SETTINGS]
-        cells = [" to ".join(f"{value:,.1f}" for value in values) or "not recorded" for values in found]
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def perplexity_table(record: Record, text: str) -> str:
+    """A row per rotation; where there are two seeds, both."""
+    rows = []
+    for row, label in LABELS.items():
+        found = [of_seeds(record, row, setting, text) for setting in SETTINGS]
+        rows.append([label, *(", ".join(map(short, values)) for values in found)])
+    return table(["rotation", *SETTINGS], rows)
+
+
+def short(value: float) -> str:
+    """Four digits, or whole numbers above."""
+    return f"{value:,.0f}" if value >= 1e4 else f"{value:.4g}"
+
+
+def validation_table(record: Record) -> str:
+    """Perplexity of the validation text by objective and rate."""
+    names = [name.split(" | ") for name in record["validation"]]
+    rates = sorted({rate for _, rate in names}, key=float)
+    rows = []
+    for objective in dict.fromkeys(objective for objective, _ in names):
+        found = [record["validation"].get(f"{objective} | {rate}") for rate in rates]
+        rows.append([objective, *("-" if value is None else short(value) for value in found)])
+    return table(["objective", *(f"lr {rate}" for rate in rates)], rows)
 
 
 def starts(record: Record, name: str) -> list[Record]:
@@ -91,35 +106,48 @@ def step_table(record: Record) -> str:
 
 
 def draw(record: Record, path: Path) -> None:
-    """Perplexities by rotation, and the loss while learning."""
+    """Perplexities by rotation on both test texts, and the loss while learning."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), constrained_layout=True)
-    for shift, (setting, colour) in enumerate(zip(("W4A8", "W4A4"), ("tab:blue", "tab:orange"), strict=True)):
-        heights = [min(of_seeds(record, name, setting), default=0.0) for name in LABELS]
-        spots = [row + 0.38 * (shift - 0.5) for row in range(len(LABELS))]
-        left.barh(spots, heights, 0.36, color=colour, label=setting)
-        for spot, height in zip(spots, heights, strict=True):
-            left.text(max(11, height * 1.1), spot, f"{height:,.0f}" if height else "-", va="center", fontsize=9)
-    left.axvline(record["original"], color="black", linestyle="--", linewidth=1, label="full precision")
-    left.set(xscale="log", yticks=range(len(LABELS)), yticklabels=LABELS.values(), xlabel="perplexity of the test text")
-    left.set_xlim(10, left.get_xlim()[1] * 4)
-    left.invert_yaxis()
-    left.legend(loc="lower right")
-    values = record["learning"]["cross-entropy"]["values"]
-    right.plot(range(1, len(values) + 1), values, color="tab:orange")
-    right.set(xlabel="step (512 tokens each)", ylabel="training loss at W4A4", title="learning by cross-entropy")
-    for side in (left, right):
-        side.spines[["top", "right"]].set_visible(False)
+    figure, panels = pyplot.subplots(1, 3, figsize=(13, 4), constrained_layout=True, width_ratios=(1, 1, 0.8))
+    for panel, text in zip(panels, TESTS, strict=False):
+        draw_perplexities(panel, record, text)
+    panels[1].set_yticklabels([])
+    panels[1].legend(loc="lower right", fontsize=9)
+    last = panels[2]
+    for seed in range(SEEDS["cross-entropy"]):
+        if run := record["learning"].get(f"cross-entropy | {seed}"):
+            last.plot(range(1, len(run["values"]) + 1), run["values"], label=f"seed {seed}")
+    last.set(xlabel="step (512 tokens each)", ylabel="training loss at W4A4", title="learning by cross-entropy")
+    last.legend()
+    for panel in panels:
+        panel.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)
+
+
+def draw_perplexities(panel: Any, record: Record, text: str) -> None:
+    """Bars by rotation at W4A8 and W4A4: the mean of the seeds, each seed a dot."""
+    for shift, (setting, colour) in enumerate(zip(("W4A8", "W4A4"), ("tab:blue", "tab:orange"), strict=True)):
+        for row, name in enumerate(LABELS):
+            values, spot = of_seeds(record, name, setting, text), row + 0.38 * (shift - 0.5)
+            mean = statistics.geometric_mean(values)
+            panel.barh(spot, mean, 0.36, color=colour, label=setting if row == 0 else None)
+            panel.plot(values, [spot] * len(values), ".", color="black", markersize=4)
+            panel.text(max(values) * 1.15, spot, f"{mean:,.0f}", va="center", fontsize=9)
+    panel.axvline(record["original"][text], color="black", linestyle="--", linewidth=1, label="full precision")
+    panel.set(xscale="log", yticks=range(len(LABELS)), yticklabels=LABELS.values(), xlabel="perplexity", title=text)
+    panel.set_xlim(8, panel.get_xlim()[1] * 5)
+    panel.invert_yaxis()
 
 
 def main() -> None:
     perplexities, optimizers, steps = read(PERPLEXITIES), read(OPTIMIZERS), read(STEPS)
-    print(perplexity_table(perplexities), optimizer_table(optimizers, steps), step_table(steps), sep="\n\n")
+    for text in TESTS:
+        print(perplexity_table(perplexities, text), end="\n\n")
+    print(validation_table(perplexities), optimizer_table(optimizers, steps), step_table(steps), sep="\n\n")
     draw(perplexities, FIGURE)
 
 

@@ -7,7 +7,7 @@ import torch
 from distributed import costs
 from distributed.launch import run_on
 from distributed.spreading import SHARDS_MODELS
-from distributed.steps import VIEWS, WITH_FSDP, small_checks
+from distributed.steps import NEED_NEWER_TORCH, VIEWS, small_checks
 from distributed.training import network
 
 import glideslope as gs
@@ -28,7 +28,7 @@ def test_steps_of_parameters_sharded_over_other_numbers_of_ranks(ranks):
 
 def assert_claims(found):
     """Every claim is a function below, of the results of all ranks."""
-    left_out = set() if SHARDS_MODELS else {check.__name__ for check in WITH_FSDP}
+    left_out = set() if SHARDS_MODELS else {check.__name__ for check in NEED_NEWER_TORCH}
     for name in CLAIMS.keys() - left_out:
         for claim in CLAIMS[name]:
             claim([rank[name] for rank in found])

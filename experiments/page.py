@@ -14,6 +14,7 @@ from experiments.claims import verdicts
 from experiments.figures import draw_beside_the_paper, draw_panels, drawing, save
 from experiments.published import ends_for
 from experiments.report import panels_of
+from experiments.settings import CNN_METHODS
 
 CLONE = Path(__file__).parents[1]
 RESULTS = CLONE / "experiments" / "results"
@@ -39,7 +40,7 @@ def network_table(study: Any, seconds: Any) -> Iterator[str]:
     yield "| method | seeds | epochs | step size | test accuracy | kernels projected | largest distance | an epoch |"
     yield "|---|---|---|---|---|---|---|---|"
     ends = records.last(study)
-    for name in in_order(set(ends["method"]) | set(seconds.index)):
+    for name in in_order(set(CNN_METHODS)):
         own = ends[ends["method"] == name]
         cells = [METHODS[name].label, *(end_cells(own) if len(own) else ("0", *["–"] * 5))]
         cells.append(f"{seconds.loc[name, 'epoch_seconds']:.3g} s" if name in seconds.index else "–")
@@ -76,7 +77,7 @@ def tables() -> dict[str, list[str]]:
     studies = records.read(RESULTS / "records")
     made = {"claims": list(claims_table(studies))}
     for network, name in NETWORKS.items():
-        if name in studies:
+        if name in studies and len(records.runs(studies[name])):
             made[network] = list(network_table(studies[name], seconds_of(name)))
     return made
 
@@ -97,8 +98,7 @@ def draw() -> None:
     studies = records.read(RESULTS / "records")
     with drawing():
         for network, name in NETWORKS.items():
-            if name in studies:
-                study = studies[name]
+            if name in studies and len(records.runs(study := studies[name])):
                 save(draw_panels(study, panels_of(study)), FIGURES, f"cnn-{network}")
                 save(draw_beside_the_paper(study, ends_for(study)), FIGURES, f"cnn-{network}-beside-the-paper")
 

@@ -1,5 +1,7 @@
 """The quasi-Newton memory against the literal BFGS update, what it saves, and functions that are hard on a search."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -8,16 +10,16 @@ from solve.barzilai_borwein import evaluations_of_barzilai_borwein
 from solve.sums import draw, pca, stiefel
 
 import glideslope as gs
-from glideslope.solve.quasi_newton import PAIRS, Pairs, flat
+from glideslope.solve.quasi_newton import PAIRS, Pairs, first_inverse, flat, mean_and_spread, shaped
 from glideslope.stiefel.geometry import Whole
 
 DTYPES = [torch.float64, torch.complex128, torch.float32, torch.complex64]
 
 
-def literal_inverse_hessian(pairs):
-    """(I - s yᵀ/sᵀy) H (I - y sᵀ/sᵀy) + s sᵀ/sᵀy for one pair after the other, from γ I."""
+def literal_inverse_hessian(pairs, H=None):
+    """(I - s yᵀ/sᵀy) H (I - y sᵀ/sᵀy) + s sᵀ/sᵀy for one pair after the other, from H₀, by default γ I."""
     s, y = pairs[-1]
-    H = torch.eye(len(s), dtype=torch.float64) * (s @ y) / (y @ y)
+    H = torch.eye(len(s), dtype=torch.float64) * (s @ y) / (y @ y) if H is None else H
     for s, y in pairs:
         V = torch.eye(len(s), dtype=torch.float64) - torch.outer(y, s) / (s @ y)
         H = V.mT @ H @ V + torch.outer(s, s) / (s @ y)
@@ -26,7 +28,8 @@ def literal_inverse_hessian(pairs):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("number", [1, 2, PAIRS - 1, PAIRS, PAIRS + 1, 2 * PAIRS + 3])
-def test_products_are_those_of_the_bfgs_update_of_the_last_pairs(number, dtype):
+@pytest.mark.parametrize("with_first", [False, True])
+def test_products_are_those_of_the_bfgs_update_of_the_last_pairs(number, dtype, with_first):
     X = draw(6, 3, dtype=dtype)
     memory, pairs, T = Pairs(X, Whole()), [], draw(6, 3, seed=1000, dtype=dtype)
     curvature = flat(draw(6, 3, seed=99, dtype=dtype)).abs() + 0.5
@@ -37,11 +40,133 @@ def test_products_are_those_of_the_bfgs_update_of_the_last_pairs(number, dtype):
         X, T = X + s, T + y
         pairs = [*pairs, (flat(s).double(), flat(y).double())][-PAIRS:]
     assert len(memory) == len(pairs)
+    first = None
+    if with_first:
+        memory.first = draw(3, 3, seed=98, dtype=dtype)
+        memory.first = memory.first @ memory.first.mH + 0.1 * torch.eye(3, dtype=dtype)
+        units = torch.eye(flat(T).numel(), dtype=torch.float64).to(T.real.dtype)
+        first = torch.stack([flat(shaped(unit, T) @ memory.first).double() for unit in units])
     found, slope = memory.descent(T, float(T.norm()))
-    expected = -literal_inverse_hessian(pairs) @ flat(T).double()
+    expected = -literal_inverse_hessian(pairs, first) @ flat(T).double()
     rel = 1e-9 if dtype in (torch.float64, torch.complex128) else 2e-3
     torch.testing.assert_close(flat(found).double(), expected, rtol=rel, atol=rel * float(expected.norm()))
     assert slope == pytest.approx(-float(flat(T).double() @ expected), rel=rel)
+
+
+def hermitian(p, *, seed, dtype=torch.float64):
+    H = draw(p, p, seed=seed, dtype=dtype)
+    return (H + H.mH) / 2
+
+
+def inner(A, B):
+    return float((A.conj() * B).sum().real)
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.6, -0.8])
+@pytest.mark.parametrize("dtype", DTYPES[:2])
+def test_the_first_inverse_is_eight_terms_of_the_series_of_the_shifted_multiplier(dtype, beta):
+    Lambda, s, scale = hermitian(4, seed=20, dtype=dtype), draw(7, 4, seed=21, dtype=dtype), 0.2
+    identity = torch.eye(4, dtype=dtype)
+    Lambda = Lambda + 3 * identity
+    along = inner(s, s @ Lambda) / inner(s, s)
+    mean, spread = mean_and_spread(Lambda)
+    assert mean == pytest.approx(float(torch.linalg.eigvalsh(Lambda).mean()))
+    assert spread == pytest.approx(float((Lambda - mean * identity).norm()))
+    # c is such that the Rayleigh quotient of c I + β Λ along s is 1/γ.
+    M = (1 / scale - beta * along) * identity + beta * Lambda
+    top = 1 / scale + beta * (mean - along) + abs(beta) * spread
+    E = identity - M / top
+    assert float(torch.linalg.eigvalsh(E).min()) > 0
+    expected = sum(torch.linalg.matrix_power(E, k) for k in range(8)) / top
+    W = first_inverse(Lambda, mean, spread, along, beta, scale)
+    torch.testing.assert_close(W, expected)
+    # An inverse where c I + β Λ is large, and less than one where it is small.
+    found = torch.linalg.eigvals(W @ M).real
+    assert float(found.min()) > 0.5
+    assert float(found.max()) <= 1
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.2, 0.7, 1e3])
+def test_the_first_inverse_is_positive_definite_whatever_the_multiplier(scale):
+    formed = 0
+    for seed in range(40):
+        Lambda = 2 * hermitian(5, seed=seed) * 10 ** (seed % 5 - 2) - (seed % 3) * torch.eye(5, dtype=torch.float64)
+        mean, spread = mean_and_spread(Lambda)
+        along, beta = float(torch.linalg.eigvalsh(Lambda)[seed % 5]), (1.0, -1.0, 0.5)[seed % 3]
+        W = first_inverse(Lambda, mean, spread, along, beta, scale)
+        if W is not None:
+            formed += 1
+            values = torch.linalg.eigvalsh(W)
+            assert float(values.min()) > 0
+            assert float(values.max()) <= 70 / (abs(beta) * spread)
+    assert formed > 5
+
+
+def test_no_first_inverse_where_the_constraint_hardly_matters_or_the_multiplier_is_not_finite():
+    Lambda = hermitian(4, seed=20)
+    mean, spread = mean_and_spread(Lambda)
+    assert first_inverse(Lambda, mean, spread, mean, 1.0, 1.0) is not None
+    assert first_inverse(Lambda, mean, spread, mean, 1.0, 0.01) is None
+    assert first_inverse(Lambda, mean, spread, mean, 0.01, 1.0) is None
+    for multiplier in (torch.eye(3), torch.ones(1, 1), Lambda * math.inf, Lambda * math.nan):
+        X, s = draw(6, len(multiplier)), draw(6, len(multiplier), seed=1)
+        memory = Pairs(X, Whole())
+        memory.add(X, X, X + s, X + s, multiplier.double())
+        assert memory.first is None
+        assert len(memory) == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2])
+@pytest.mark.parametrize("beta", [1.0, 0.3, -0.7])
+def test_the_share_of_the_constraint_is_found_where_the_hessian_is_what_is_assumed(dtype, beta):
+    Lambda, X = hermitian(4, seed=20, dtype=dtype), draw(7, 4, dtype=dtype)
+    M = 3 * torch.eye(4, dtype=dtype) + beta * Lambda
+    memory, T = Pairs(X, Whole()), X @ M
+    for seed in range(3):
+        s = draw(7, 4, seed=30 + seed, dtype=dtype)
+        memory.add(X, T, X + s, T + s @ M, Lambda)
+        X, T = X + s, T + s @ M
+        over, under = memory._constrained
+        assert over / under == pytest.approx(beta, rel=1e-10)
+    assert memory.first is not None
+    mean, spread = mean_and_spread(Lambda)
+    along = inner(s, s @ Lambda) / inner(s, s)
+    torch.testing.assert_close(memory.first, first_inverse(Lambda, mean, spread, along, beta, memory.scale))
+    memory.forget(1.0)
+    assert memory.first is None
+
+
+def test_the_share_of_the_constraint_stays_between_minus_one_and_one():
+    Lambda, X, s = hermitian(4, seed=20), draw(7, 4), draw(7, 4, seed=30)
+    mean, spread = mean_and_spread(Lambda)
+    along = inner(s, s @ Lambda) / inner(s, s)
+    for sign in (1, -1):
+        memory = Pairs(X, Whole())
+        memory.add(X, X, X + s, X + s @ (9 * torch.eye(4, dtype=X.dtype) + 5 * sign * Lambda), Lambda)
+        expected = first_inverse(Lambda, mean, spread, along, sign, memory.scale)
+        torch.testing.assert_close(memory.first, expected)
+
+
+def test_what_is_known_of_the_constraint_saves_evaluations_and_costs_none_where_it_misleads(monkeypatch):
+    """Joint diagonalisation, Brockett's function with A of both signs, and one where ∇²f outweighs the constraint."""
+    A, U, B = hermitian(60, seed=10), stiefel(15, 15, seed=8), spread_eigenvalues(60, 0.5)
+    C = (U * draw(10, 1, 15, seed=9)) @ U.mT
+    weights = torch.arange(1.0, 7.0, dtype=torch.float64)
+    problems = {
+        "joint": (lambda X: -(X * (C @ X)).sum(1).square().sum() / 4, (15, 15), 0.85),
+        "Brockett": (lambda X: ((X * (A @ X)).sum(0) * weights).sum() / 2, (60, 6), 0.85),
+        "misleading": (lambda X: ((X * (B @ X)).sum(0) * weights).sum() / 2, (60, 6), 1.05),
+    }
+    counts = {}
+    for used in (True, False):
+        if not used:
+            monkeypatch.setattr("glideslope.solve.quasi_newton.first_inverse", lambda *_: None)
+        for name, (function, shape, _) in problems.items():
+            runs = [gs.minimize(function, stiefel(*shape, seed=seed), tolerance=1e-6) for seed in range(6)]
+            assert all(run.converged for run in runs)
+            counts[name, used] = sum(run.n_gradients for run in runs)
+    for name, (_, _, share) in problems.items():
+        assert counts[name, True] < share * counts[name, False], counts
 
 
 def test_a_pair_along_which_f_bends_down_or_not_at_all_is_left_out():

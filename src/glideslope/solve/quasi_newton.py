@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from glideslope.solve.checkpoint import Resumable, State
-from glideslope.stiefel.geometry import Whole
+from glideslope.stiefel.geometry import Whole, scaled_norm
 
 # Pairs remembered. Twenty take between a tenth fewer and a fifth more evaluations, depending on the problem.
 PAIRS = 10
@@ -17,8 +17,14 @@ PAIRS = 10
 LEAST_CURVATURE = 1e-8
 # By how much H may grow along a direction in which f bends down.
 GROWTH = 10.0
+# Weight of earlier pairs in β, against the last one.
+FADING = 0.7
+# The curvature that H₀ assumes is nowhere less than this share of what it owes to the constraint.
+LEAST_SHARE = 0.25
+# Where the constraint contributes less than this share of the curvature 1/γ, it is left out of account.
+LEAST_SPREAD = 0.2
 # What is kept of the products of pairs, on the host.
-ARRAYS = ("_along", "_R_inverse", "_YY", "_D")
+ARRAYS = ("_along", "_R_inverse", "_D")
 
 
 class Pairs(Resumable):
@@ -26,14 +32,17 @@ class Pairs(Resumable):
 
     X and T are matrices of one linear space, so pairs of earlier points are used as they are, without transport. At a
     solution the derivative of T is the Riemannian Hessian, and y is its product with s. With S and Y the pairs as
-    columns, oldest first, R the upper triangle of SᵀY and D its diagonal, the compact form of Byrd, Nocedal and
-    Schnabel is
+    columns, oldest first, R the upper triangle of SᵀY, D its diagonal and H₀ what is assumed where no pair says
+    otherwise, the compact form of Byrd, Nocedal and Schnabel is
 
-        H = γ I + S R⁻ᵀ (D + γ YᵀY) R⁻¹ Sᵀ - γ S R⁻ᵀ Yᵀ - γ Y R⁻¹ Sᵀ.
+        H = H₀ + S R⁻ᵀ (D + Yᵀ H₀ Y) R⁻¹ Sᵀ - S R⁻ᵀ Yᵀ H₀ - H₀ Y R⁻¹ Sᵀ,
 
-    Sᵀy and Yᵀy of a new pair are differences of SᵀT⁺ and SᵀT, YᵀT⁺ and YᵀT, which H T needs anyway. A new column of R
-    is one of R⁻¹, and R⁻¹ without its first row and column is the inverse for the pairs without the oldest. So a step
-    reads the pairs twice; what is left is 10 x 10, in float64 on the host.
+    so with u = R⁻¹ Sᵀ T and r = H₀ (T - Y u) the direction is H T = r + S R⁻ᵀ (D u - Yᵀ r). H₀ is γ I, or a product
+    with a p x p matrix from the right, see `first_inverse`: what the Hessian owes to the constraint is known.
+
+    Sᵀy of a new pair is the difference of SᵀT⁺ and SᵀT, which H T needs anyway. A new column of R is one of R⁻¹, and
+    R⁻¹ without its first row and column is the inverse for the pairs without the oldest. So a step reads the pairs
+    twice; what is left is 10 x 10, in float64 on the host.
 
     Memory: 22 n p numbers, one pair more than are used, since a pair is judged where it lies. Rows on many ranks:
     inner products are summed.
@@ -43,21 +52,27 @@ class Pairs(Resumable):
         geometry: Where its rows are.
     """
 
-    kept = ("scale", "_spare", "_order")
+    kept = ("scale", "first", "_spare", "_order", "_constrained")
 
     def __init__(self, X: Tensor, geometry: Whole) -> None:
         self._geometry = geometry
         self.scale = 1.0
-        """γ, which H is a multiple of where no pair says otherwise."""
+        """γ."""
+        self.first: Tensor | None = None
+        """W for H₀ Z = Z W; None for H₀ = γ I."""
+        self._constrained = [0.0, 0.0]  # numerator and denominator of β
         self._order: list[int] = []  # slots of the pairs, oldest first
         self._spare = 0  # the slot that the next pair goes to
         size = X.numel() * (2 if X.is_complex() else 1)
-        self._vectors = torch.zeros((2 * (PAIRS + 1), size), dtype=X.real.dtype, device=X.device)
+        self._vectors = torch.zeros((2, PAIRS + 1, size), dtype=X.real.dtype, device=X.device)
         # Views, made once: a step on small matrices takes as long as it has operations.
-        self._slots = [(pair[0], pair[1], pair, pair.mT) for pair in self._vectors.view(PAIRS + 1, 2, size)]
-        self._columns = self._vectors.mT
-        self._along = np.zeros((PAIRS + 1, 2))  # Re<s, T>, Re<y, T> by slot, T the last tangent gradient
-        self._R_inverse, self._YY, self._D = np.zeros((PAIRS, PAIRS)), np.zeros((PAIRS, PAIRS)), np.zeros(PAIRS)
+        self._S, self._Y = self._vectors
+        self._S_columns, self._Y_columns = self._S.mT, self._Y.mT
+        self._slots = [(pair[0], pair[1], pair, pair.mT) for pair in self._vectors.unbind(1)]
+        self._found = self._vectors.new_empty(PAIRS + 2)
+        self._found_Y, self._found_rest = self._found[:-1], self._found[-1]
+        self._along = np.zeros(PAIRS + 1)  # Re<s, T> by slot, T the last tangent gradient
+        self._R_inverse, self._D = np.zeros((PAIRS, PAIRS)), np.zeros(PAIRS)
 
     def __len__(self) -> int:
         return len(self._order)
@@ -76,67 +91,140 @@ class Pairs(Resumable):
 
     def forget(self, scale: float) -> None:
         """Drop all pairs: H = γ I."""
-        self._order, self.scale = [], scale
+        self._order, self.scale, self.first, self._constrained = [], scale, None, [0.0, 0.0]
 
-    def add(self, X: Tensor, T: Tensor, X_new: Tensor, T_new: Tensor) -> float:
+    def add(self, X: Tensor, T: Tensor, X_new: Tensor, T_new: Tensor, multiplier: Tensor | None = None) -> float:
         """Take the pair of two successive points in the place of the oldest, and return ‖s‖.
 
         A pair along which f bends down or hardly at all is left out. Then only γ changes, to ‖s‖²/|<s, y>| and at most
-        ten times what it was.
+        ten times what it was. H₀ takes account of the multiplier Λ = -sym(XᴴG) at the new point, if it is given.
         """
         s, y, pair, transposed = self._slots[self._spare]
         gradient = flat(T_new)
         torch.sub(flat(X_new), flat(X), out=s)
         torch.sub(gradient, flat(T), out=y)
-        found = torch.cat([torch.mv(self._vectors, gradient), torch.mm(pair, transposed).view(-1)])
-        numbers = self._geometry.total(found).double().cpu().numpy()
-        square, curvature, _, change = numbers[-4:].tolist()
-        along, before = numbers[:-4].reshape(-1, 2), self._along
+        products = [torch.mv(self._S, gradient), torch.mm(pair, transposed).view(-1)]
+        if multiplier is not None:
+            mean, spread = mean_and_spread(multiplier)
+            if not LEAST_SPREAD / self.scale < spread < math.inf:
+                multiplier = None
+        if multiplier is not None:
+            z = flat(shaped(s, X) @ multiplier)
+            products += [torch.mv(pair, z), torch.dot(z, z).view(1)]
+        numbers = self._geometry.total(torch.cat(products)).double().cpu().numpy()
+        along, before = numbers[: PAIRS + 1], self._along
+        square, curvature, _, change, *with_z = numbers[PAIRS + 1 :].tolist()
         self._along = along
-        if not curvature > LEAST_CURVATURE * math.sqrt(square * change) > 0:
+        if curvature > LEAST_CURVATURE * math.sqrt(square * change) > 0:
+            self._append(along[self._order] - before[self._order], curvature)
+            self.scale = curvature / change
+        else:
             pair.zero_()
             longest = GROWTH * self.scale
             self.scale = min(square / abs(curvature), longest) if curvature else longest
-            return math.sqrt(square)
-        with_s, with_y = (along[self._order] - before[self._order]).T
-        self._append(with_s, with_y, curvature, change)
-        self.scale = curvature / change
+        self.first = None
+        if multiplier is not None:
+            beta = self._share_of_constraint(square, curvature, change, *with_z)
+            self.first = first_inverse(multiplier, mean, spread, with_z[0] / square, beta, self.scale)
         return math.sqrt(square)
 
-    def _append(self, with_s: np.ndarray, with_y: np.ndarray, curvature: float, change: float) -> None:
-        """Make the pair in the spare slot the newest, given Sᵀy, Yᵀy, sᵀy and yᵀy."""
-        inverse, YY, D = self._R_inverse, self._YY, self._D
+    def _share_of_constraint(self, ss: float, sy: float, yy: float, sz: float, yz: float, zz: float) -> float:
+        """β in [-1, 1] such that y ≈ c s + β s Λ, from the inner products of s, y and z = s Λ; c is free.
+
+        Least squares over the pairs so far. They fade, and the steeper they are the more they count, with the eighth
+        power of ‖y‖/‖s‖: a small eigenvalue of the Hessian says little of the others.
+        """
+        if not ss > 0:
+            return 0.0
+        weight = min(max(yy / ss, 1e-50), 1e50) ** 4 / ss
+        over, under = self._constrained
+        over = FADING * over + weight * (yz - sy * sz / ss)
+        under = FADING * under + weight * (zz - sz * sz / ss)
+        self._constrained = [over, under]
+        return min(max(over / under, -1.0), 1.0) if under > 0 else 0.0
+
+    def _append(self, with_s: np.ndarray, curvature: float) -> None:
+        """Make the pair in the spare slot the newest, given Sᵀy and sᵀy."""
+        inverse, D = self._R_inverse, self._D
         if len(self) == PAIRS:
-            for each in (inverse, YY):
-                each[:-1, :-1] = each[1:, 1:]
+            inverse[:-1, :-1] = inverse[1:, 1:]
             D[:-1] = D[1:]
-            with_s, with_y = with_s[1:], with_y[1:]
+            with_s = with_s[1:]
             del self._order[0]
         last = len(self)
         inverse[:last, last] = inverse[:last, :last] @ with_s / -curvature
         inverse[last, last] = 1 / curvature
-        YY[:last, last] = YY[last, :last] = with_y
-        YY[last, last], D[last] = change, curvature
+        D[last] = curvature
         self._order.append(self._spare)
         self._spare = (self._spare + 1) % (PAIRS + 1)
 
     def descent(self, T: Tensor, norm: float) -> tuple[Tensor, float]:
         """-H T and Re<T, H T>, given ‖T‖; T is the one of the last point added."""
         pairs = len(self)
-        slope = self.scale * norm * norm
-        if not pairs:
-            return T * -self.scale, slope
-        along = self._along[self._order]
-        along_s, along_y = along[:, 0], along[:, 1]
-        inverse = self._R_inverse[:pairs, :pairs]
-        inside = inverse @ along_s
-        outside = self._D[:pairs] * inside + self.scale * (self._YY[:pairs, :pairs] @ inside - along_y)
-        weights = np.zeros((PAIRS + 1, 2))
-        weights[self._order, 0] = on_s = outside @ -inverse
-        weights[self._order, 1] = on_y = self.scale * inside
-        slope -= float(on_s @ along_s + on_y @ along_y)
-        by_slot = torch.from_numpy(weights.reshape(-1)).to(self._vectors)
-        return shaped(torch.addmv(flat(T), self._columns, by_slot, beta=-self.scale), T), slope
+        if not pairs and self.first is None:
+            return T * -self.scale, self.scale * norm * norm
+        inverse, along = self._R_inverse[:pairs, :pairs], self._along[self._order]
+        inside = inverse @ along
+        rest = torch.addmv(flat(T), self._Y_columns, self._by_slot(inside), alpha=-1)
+        r = rest * self.scale if self.first is None else flat(shaped(rest, T) @ self.first)
+        torch.mv(self._Y, r, out=self._found_Y)
+        torch.dot(rest, r, out=self._found_rest)
+        found = self._geometry.total(self._found).double().cpu().numpy()
+        along_r = found[self._order]
+        outside = (inside * self._D[:pairs] - along_r) @ inverse
+        slope = float(found[-1] + inside @ along_r + outside @ along)
+        return shaped(torch.addmv(r, self._S_columns, self._by_slot(outside)).neg_(), T), slope
+
+    def _by_slot(self, weights: np.ndarray) -> Tensor:
+        """Weights of the pairs, oldest first, as a vector over all slots."""
+        placed = np.zeros(PAIRS + 1)
+        placed[self._order] = weights
+        return torch.from_numpy(placed).to(self._vectors)
+
+
+def mean_and_spread(multiplier: Tensor) -> tuple[float, float]:
+    """λ, the mean of the eigenvalues of Λ, and d = ‖Λ - λ I‖_F."""
+    p = multiplier.shape[0]
+    mean, norm = float(multiplier.trace().real) / p, scaled_norm(multiplier)
+    typical = math.sqrt(p) * abs(mean)
+    return mean, math.sqrt(max(norm - typical, 0.0) * (norm + typical))
+
+
+def first_inverse(
+    multiplier: Tensor, mean: float, spread: float, along: float, beta: float, scale: float
+) -> Tensor | None:
+    """W ≈ (c I + β Λ)⁻¹ by products, for H₀ Z = Z W.
+
+    On the Stiefel manifold the Riemannian Hessian is Z -> P (∇²f[Z] + Z Λ), with Λ = -sym(XᴴG) and P the projection.
+    ∇²f is taken for a multiple of the identity, c, such that along the last step the whole is 1/γ; that it contains a
+    part of -Z Λ as well, or the contrary, is what β is for. With λ the mean of the eigenvalues of Λ, d = ‖Λ - λ I‖_F
+    and μ = c + β λ + |β| d, the matrix E = I - (c I + β Λ)/μ has no negative eigenvalue, and
+
+        W = (I + E) (I + E²) (I + E⁴) / μ = Σ_{k<8} E^k / μ
+
+    is positive definite whatever c is. Where c I + β Λ is singular, W is 8/μ and no more.
+
+    Args:
+        multiplier: Λ, p x p.
+        mean: λ.
+        spread: d.
+        along: <s, s Λ>/‖s‖² of the last step s.
+        beta: β.
+        scale: γ.
+
+    Returns:
+        W, or None where |β| d is small against 1/γ, so that W is about γ I.
+    """
+    spread *= abs(beta)
+    if not LEAST_SPREAD / scale < spread < math.inf:
+        return None
+    top = max(1 / scale - beta * (along - mean), LEAST_SHARE * spread) + spread
+    E = multiplier * (-beta / top)
+    E.diagonal().add_((beta * mean + spread) / top)
+    second = torch.mm(E, E)
+    W = torch.addmm(second, E, second).add_(E)
+    W.diagonal().add_(1)
+    return torch.addmm(W, W, torch.mm(second, second)).div_(top)
 
 
 def flat(M: Tensor) -> Tensor:

@@ -58,6 +58,8 @@ class Evaluation:
     """‖T‖."""
     measured_norm: float
     """The norm of the tangent part in the metric chosen."""
+    multiplier: Tensor | None
+    """-sym(XᴴG), the multiplier of the constraint, which curves f along the manifold; None for method="penalty"."""
 
 
 class Search(Resumable):
@@ -156,14 +158,16 @@ class Search(Resumable):
         if self.penalty_weight is not None:
             T = torch.addmm(G, X, Delta, beta=share, alpha=self.penalty_weight * share)
             norm = measured = geometry.norm(T)
+            multiplier = None
         else:
             C = geometry.cross(X, G)
-            T = torch.addmm(G, X, C + C.mH, beta=share, alpha=-share / 2)
+            multiplier = (C + C.mH).mul_(-share / 2)
+            T = torch.addmm(G, X, multiplier, beta=share)
             norm = measured = geometry.norm(T)
             if self.metric == "canonical" and self.n_rows > X.shape[1]:
                 # Of the part that is orthogonal to X the canonical gradient has one half.
                 measured = math.hypot(norm, math.sqrt(3) * share * scaled_norm(skew(C))) / 2
-        return Evaluation(X, Delta, scaled_norm(Delta), T, f, self._value(X, f), norm, measured)
+        return Evaluation(X, Delta, scaled_norm(Delta), T, f, self._value(X, f), norm, measured, multiplier)
 
     def step(self) -> bool:
         """Move to a point that passes the test; False where none does, because rounding hides any decrease."""
@@ -226,7 +230,7 @@ class Search(Resumable):
 
     def _accept(self, trial: Evaluation) -> None:
         at = self.at
-        length = self.pairs.add(at.X, at.T, trial.X, trial.T)
+        length = self.pairs.add(at.X, at.T, trial.X, trial.T, trial.multiplier)
         self.step_size = length / at.norm
         weight = MEMORY * self._weight + 1
         self.reference = (MEMORY * self._weight * self.reference + trial.value) / weight

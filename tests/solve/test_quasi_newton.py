@@ -126,14 +126,29 @@ def test_the_share_of_the_constraint_is_found_where_the_hessian_is_what_is_assum
         s = draw(7, 4, seed=30 + seed, dtype=dtype)
         memory.add(X, T, X + s, T + s @ M, Lambda)
         X, T = X + s, T + s @ M
-        over, under = memory._constrained
-        assert over / under == pytest.approx(beta, rel=1e-10)
+        assert memory._steepest[1] == pytest.approx(beta, rel=1e-10)
     assert memory.first is not None
     mean, spread = mean_and_spread(Lambda)
     along = inner(s, s @ Lambda) / inner(s, s)
     torch.testing.assert_close(memory.first, first_inverse(Lambda, mean, spread, along, beta, memory.scale))
     memory.forget(1.0)
     assert memory.first is None
+
+
+def test_the_steepest_pair_decides_the_share_of_the_constraint_until_it_has_faded():
+    Lambda, X, s = hermitian(4, seed=20), draw(7, 4), draw(7, 4, seed=30)
+    identity = torch.eye(4, dtype=X.dtype)
+    memory = Pairs(X, Whole())
+
+    def added(curvature, beta):
+        memory.add(X, X, X + s, X + s @ (curvature * identity + beta * Lambda), Lambda)
+        return memory._steepest[1]
+
+    assert added(9.0, 0.5) == pytest.approx(0.5)
+    assert added(6.0, -0.5) == pytest.approx(0.5)
+    assert added(12.0, 0.7) == pytest.approx(0.7)
+    steps = next(k for k in range(1000) if added(6.0, -0.2) == pytest.approx(-0.2))
+    assert 100 < steps < 200  # 0.99^k = (6/12)²
 
 
 def test_the_share_of_the_constraint_stays_between_minus_one_and_one():

@@ -17,8 +17,8 @@ PAIRS = 10
 LEAST_CURVATURE = 1e-8
 # By how much H may grow along a direction in which f bends down.
 GROWTH = 10.0
-# Weight of earlier pairs in β, against the last one.
-FADING = 0.7
+# What is left of the steepness of a pair after every step.
+FADING = 0.99
 # The curvature that H₀ assumes is nowhere less than this share of what it owes to the constraint.
 LEAST_SHARE = 0.25
 # Where the constraint contributes less than this share of the curvature 1/γ, it is left out of account.
@@ -42,7 +42,8 @@ class Pairs(Resumable):
 
     Sᵀy of a new pair is the difference of SᵀT⁺ and SᵀT, which H T needs anyway. A new column of R is one of R⁻¹, and
     R⁻¹ without its first row and column is the inverse for the pairs without the oldest. So a step reads the pairs
-    twice; what is left is 10 x 10, in float64 on the host.
+    twice; what is left is 11 x 11, in float64 on the host. A pair stays in the slot it was written to: rows and columns
+    of R⁻¹ are by slot, not by age, and zero for a slot that is not in use.
 
     Memory: 22 n p numbers, one pair more than are used, since a pair is judged where it lies. Rows on many ranks:
     inner products are summed.
@@ -52,7 +53,7 @@ class Pairs(Resumable):
         geometry: Where its rows are.
     """
 
-    kept = ("scale", "first", "_spare", "_order", "_constrained")
+    kept = ("scale", "first", "_spare", "_used", "_steepest")
 
     def __init__(self, X: Tensor, geometry: Whole) -> None:
         self._geometry = geometry
@@ -60,9 +61,9 @@ class Pairs(Resumable):
         """γ."""
         self.first: Tensor | None = None
         """W for H₀ Z = Z W; None for H₀ = γ I."""
-        self._constrained = [0.0, 0.0]  # numerator and denominator of β
-        self._order: list[int] = []  # slots of the pairs, oldest first
-        self._spare = 0  # the slot that the next pair goes to
+        self._steepest = [0.0, 0.0]  # ‖y‖²/‖s‖² of the pair that β is from, faded, and β
+        self._used = 0  # pairs in use
+        self._spare = 0  # the slot that the next pair goes to, after it those of the pairs, oldest first
         size = X.numel() * (2 if X.is_complex() else 1)
         self._vectors = torch.zeros((2, PAIRS + 1, size), dtype=X.real.dtype, device=X.device)
         # Views, made once: a step on small matrices takes as long as it has operations.
@@ -72,10 +73,10 @@ class Pairs(Resumable):
         self._found = self._vectors.new_empty(PAIRS + 2)
         self._found_Y, self._found_rest = self._found[:-1], self._found[-1]
         self._along = np.zeros(PAIRS + 1)  # Re<s, T> by slot, T the last tangent gradient
-        self._R_inverse, self._D = np.zeros((PAIRS, PAIRS)), np.zeros(PAIRS)
+        self._R_inverse, self._D = np.zeros((PAIRS + 1, PAIRS + 1)), np.zeros(PAIRS + 1)
 
     def __len__(self) -> int:
-        return len(self._order)
+        return self._used
 
     def state(self) -> State:
         """The pairs and their products."""
@@ -91,7 +92,8 @@ class Pairs(Resumable):
 
     def forget(self, scale: float) -> None:
         """Drop all pairs: H = γ I."""
-        self._order, self.scale, self.first, self._constrained = [], scale, None, [0.0, 0.0]
+        self._used, self.scale, self.first, self._steepest = 0, scale, None, [0.0, 0.0]
+        self._R_inverse[:], self._D[:] = 0, 0
 
     def add(self, X: Tensor, T: Tensor, X_new: Tensor, T_new: Tensor, multiplier: Tensor | None = None) -> float:
         """Take the pair of two successive points in the place of the oldest, and return ‖s‖.
@@ -116,7 +118,7 @@ class Pairs(Resumable):
         square, curvature, _, change, *with_z = numbers[PAIRS + 1 :].tolist()
         self._along = along
         if curvature > LEAST_CURVATURE * math.sqrt(square * change) > 0:
-            self._append(along[self._order] - before[self._order], curvature)
+            self._append(along - before, curvature)
             self.scale = curvature / change
         else:
             pair.zero_()
@@ -129,57 +131,47 @@ class Pairs(Resumable):
         return math.sqrt(square)
 
     def _share_of_constraint(self, ss: float, sy: float, yy: float, sz: float, yz: float, zz: float) -> float:
-        """β in [-1, 1] such that y ≈ c s + β s Λ, from the inner products of s, y and z = s Λ; c is free.
+        """β in [-1, 1], the least-squares fit of y ≈ c s + β s Λ with c free, from products of s, y and z = s Λ.
 
-        Least squares over the pairs so far. They fade, and the steeper they are the more they count, with the eighth
-        power of ‖y‖/‖s‖: a small eigenvalue of the Hessian says little of the others.
+        The pair with the largest ‖y‖/‖s‖ decides, until a steeper one comes or it has faded: pairs along which f hardly
+        bends say little of the rest of the Hessian.
         """
-        if not ss > 0:
-            return 0.0
-        weight = min(max(yy / ss, 1e-50), 1e50) ** 4 / ss
-        over, under = self._constrained
-        over = FADING * over + weight * (yz - sy * sz / ss)
-        under = FADING * under + weight * (zz - sz * sz / ss)
-        self._constrained = [over, under]
-        return min(max(over / under, -1.0), 1.0) if under > 0 else 0.0
+        steepness, beta = self._steepest
+        steepness *= FADING
+        under = zz - sz * sz / ss if ss > 0 else 0.0
+        if under > 0 and yy / ss >= steepness:
+            steepness, beta = yy / ss, min(max((yz - sy * sz / ss) / under, -1.0), 1.0)
+        self._steepest = [steepness, beta]
+        return beta
 
     def _append(self, with_s: np.ndarray, curvature: float) -> None:
-        """Make the pair in the spare slot the newest, given Sᵀy and sᵀy."""
-        inverse, D = self._R_inverse, self._D
-        if len(self) == PAIRS:
-            inverse[:-1, :-1] = inverse[1:, 1:]
-            D[:-1] = D[1:]
-            with_s = with_s[1:]
-            del self._order[0]
-        last = len(self)
-        inverse[:last, last] = inverse[:last, :last] @ with_s / -curvature
-        inverse[last, last] = 1 / curvature
-        D[last] = curvature
-        self._order.append(self._spare)
-        self._spare = (self._spare + 1) % (PAIRS + 1)
+        """Make the pair in the spare slot the newest, given Sᵀy and sᵀy, and the slot of the oldest the spare one."""
+        inverse, new = self._R_inverse, self._spare
+        inverse[:, new] = inverse @ with_s / -curvature
+        inverse[new, new] = 1 / curvature
+        self._D[new] = curvature
+        self._spare = spare = (new + 1) % (PAIRS + 1)
+        inverse[spare], inverse[:, spare], self._D[spare] = 0, 0, 0
+        self._used = min(self._used + 1, PAIRS)
 
     def descent(self, T: Tensor, norm: float) -> tuple[Tensor, float]:
         """-H T and Re<T, H T>, given ‖T‖; T is the one of the last point added."""
-        pairs = len(self)
-        if not pairs and self.first is None:
+        if not self._used and self.first is None:
             return T * -self.scale, self.scale * norm * norm
-        inverse, along = self._R_inverse[:pairs, :pairs], self._along[self._order]
+        inverse, along = self._R_inverse, self._along
         inside = inverse @ along
-        rest = torch.addmv(flat(T), self._Y_columns, self._by_slot(inside), alpha=-1)
+        rest = torch.addmv(flat(T), self._Y_columns, self._weights(inside), alpha=-1)
         r = rest * self.scale if self.first is None else flat(shaped(rest, T) @ self.first)
         torch.mv(self._Y, r, out=self._found_Y)
         torch.dot(rest, r, out=self._found_rest)
         found = self._geometry.total(self._found).double().cpu().numpy()
-        along_r = found[self._order]
-        outside = (inside * self._D[:pairs] - along_r) @ inverse
+        along_r = found[:-1]
+        outside = (inside * self._D - along_r) @ inverse
         slope = float(found[-1] + inside @ along_r + outside @ along)
-        return shaped(torch.addmv(r, self._S_columns, self._by_slot(outside)).neg_(), T), slope
+        return shaped(torch.addmv(r, self._S_columns, self._weights(outside)).neg_(), T), slope
 
-    def _by_slot(self, weights: np.ndarray) -> Tensor:
-        """Weights of the pairs, oldest first, as a vector over all slots."""
-        placed = np.zeros(PAIRS + 1)
-        placed[self._order] = weights
-        return torch.from_numpy(placed).to(self._vectors)
+    def _weights(self, by_slot: np.ndarray) -> Tensor:
+        return torch.from_numpy(by_slot).to(self._vectors)
 
 
 def mean_and_spread(multiplier: Tensor) -> tuple[float, float]:

@@ -89,6 +89,13 @@ def ica(sizes: Sizes, seed: int) -> tuple[ICA, Tensor, Callable[[Tensor], float]
 
 
 WORKS = (
-    Work("PCA", functools.partial(pca, (15_000, 5_000, 200)), 128, 10, (0.01, 0.03, 0.1, 0.3), 118),
+    Work(
+        "PCA",
+        functools.partial(pca, (15_000, 5_000, 200)),
+        128,
+        10,
+        (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+        118,
+    ),
     Work("ICA", functools.partial(ica, (10_000, 10, 10)), 100, 30, (0.01, 0.03, 0.1, 0.3, 1.0), 100),
 )

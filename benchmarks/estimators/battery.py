@@ -1,10 +1,10 @@
-"""Do the estimators meet their targets on every kind of data? `python -m benchmarks.estimators.battery`.
+"""Does OnlineICA meet its targets on every kind of sources? `python -m benchmarks.estimators.battery`.
 
-OnlineICA against FastICA on twelve kinds of sources, four sizes and ten data sets each, and its stream against its fit;
-OnlinePCA against IncrementalPCA and randomized PCA on five kinds of data. All with defaults, float32, fits that take
-turns in one process. Every kind and size is added to benchmarks/results/estimator_battery.json as it ends and is not
-repeated; a table says which targets are met, and `--table` prints those of docs/estimators.md. Takes about 20 minutes
-on two threads; `--minutes 7` stops after that time, to be started again.
+OnlineICA against FastICA on twelve kinds of sources, four sizes and ten data sets each, and its stream against its fit.
+All with defaults, float32, fits that take turns in one process. Every kind and size is added to
+benchmarks/results/estimator_battery.json as it ends and is not repeated; a table says which targets are met, and
+`--table` prints that of docs/estimators.md. Takes about 20 minutes on two threads; `--minutes 7` stops after that time,
+to be started again. Of PCA: `benchmarks.estimators.pca_battery`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,14 @@ from pathlib import Path
 import numpy as np
 import sklearn
 import torch
-from sklearn.datasets import load_digits, load_sample_images
-from sklearn.decomposition import PCA, FastICA, IncrementalPCA
+from sklearn.decomposition import FastICA
 from threadpoolctl import threadpool_limits
 
 import glideslope as gs
 from benchmarks.estimators.sources import KINDS, SIZES, amari, mixed
-from glideslope.estimators import OnlineICA, OnlinePCA
+from glideslope.estimators import OnlineICA
 
 RESULTS = Path(__file__).parents[1] / "results" / "estimator_battery.json"
-# The gap of a float32 decomposition is not known to more than this.
-ROUNDING = 1e-8
 # Threads of one library spin for a while after its work, and slow down the other.
 PAUSE = 0.02
 
@@ -99,66 +96,7 @@ def of_kind(sizes):
     return {name: ratio(one[name] for one in sizes.values()) for name in ("amari_ratio", "stream_ratio", "time_ratio")}
 
 
-def paper_model(generator, N=15_000, n=5_000, p=100):
-    """Rows from N(0, U Uᵀ + 0.1 I): the text's model."""
-    U = np.linalg.qr(generator.standard_normal((n, p), dtype=np.float32))[0]
-    data = generator.standard_normal((N, p), dtype=np.float32) @ U.T
-    return data + math.sqrt(0.1) * generator.standard_normal((N, n), dtype=np.float32), p
-
-
-def with_variances(generator, variances, N, p):
-    """Gaussian rows with these variances, in a random basis, with a mean."""
-    n = len(variances)
-    basis = np.linalg.qr(generator.standard_normal((n, n), dtype=np.float32))[0]
-    scale = np.sqrt(variances).astype(np.float32)
-    return generator.standard_normal((N, n), dtype=np.float32) * scale @ basis.T + 1, p
-
-
-def patches(generator, size=16, count=20_000, p=50):
-    """Patches of the photographs of scikit-learn, in colour."""
-    found = []
-    for image in load_sample_images().images:
-        for _ in range(count // 2):
-            i, j = generator.integers(image.shape[0] - size), generator.integers(image.shape[1] - size)
-            found.append(image[i : i + size, j : j + size].ravel())
-    return np.stack(found).astype(np.float32) / 255, p
-
-
-MODELS = {
-    "text's model, 15000 x 5000, p = 100": paper_model,
-    "variances 1/k, 10000 x 4000, p = 50": lambda g: with_variances(g, 1 / np.arange(1, 4001), 10_000, 50),
-    "nearly flat, 10000 x 4000, p = 50": lambda g: with_variances(g, np.linspace(1.1, 1, 4000), 10_000, 50),
-    "image patches, 20000 x 768, p = 50": patches,
-    "digits, 1797 x 64, p = 20": lambda g: (load_digits().data.astype(np.float32), 20),
-}
-
-
-def decompose(name):
-    """Relative gaps of the captured variance to the exact one, and seconds."""
-    X, p = MODELS[name](np.random.default_rng(0))
-    mean, C = X.mean(0, dtype=np.float64), np.zeros((X.shape[1],) * 2)
-    for start in range(0, len(X), 1000):
-        block = X[start : start + 1000] - mean
-        C += block.T @ block / len(X)
-    best = float(np.linalg.eigvalsh(C)[-p:].sum())
-
-    def gap(found):
-        V = np.linalg.qr(found.components_.T.astype(np.float64))[0]
-        return max(1 - float(np.sum(V * (C @ V))) / best, 0.0)
-
-    makers = {
-        "ours": lambda: OnlinePCA(p, random_state=0),
-        "randomized": lambda: PCA(p, svd_solver="randomized", random_state=0),
-    }
-    fitted, seconds = timed(makers, X, rounds=2)
-    others, slow = timed({"incremental": lambda: IncrementalPCA(p, batch_size=max(1000, p))}, X)
-    fitted, seconds = fitted | others, seconds | slow
-    gaps = {method: gap(one) for method, one in fitted.items()}
-    print(f"{name:36} " + "  ".join(f"{m} {gaps[m]:.1e} in {seconds[m]:.3f} s" for m in gaps), flush=True)
-    return {"gap": gaps, "seconds": seconds, "passes": fitted["ours"].n_iter_}
-
-
-def verdicts(ica, pca):
+def verdicts(ica):
     """Every target with what was found."""
     ica = {kind: of_kind(sizes) for kind, sizes in ica.items()}
     names = ("amari_ratio", "stream_ratio", "time_ratio")
@@ -173,18 +111,10 @@ def verdicts(ica, pca):
         )
     ]
     targets.append(("ICA: time over FastICA's at most half in the mean", mean, 0.5, "all kinds"))
-    for name, one in pca.items():
-        gaps, seconds = one["gap"], one["seconds"]
-        for other, factor in (("incremental", 1.0), ("randomized", 1.05)):
-            found = gaps["ours"] / max(factor * gaps[other], ROUNDING)
-            targets.append((f"PCA: gap at most {factor} of {other}'s", found, 1.0, name))
-        targets.append(("PCA: at most half of incremental's time", seconds["ours"] / seconds["incremental"], 0.5, name))
-        if "5000" in name or "4000" in name:
-            targets.append(("PCA: at most randomized's time, wide", seconds["ours"] / seconds["randomized"], 1.0, name))
     return targets
 
 
-def tables(ica, pca):
+def table(ica):
     """Of docs/estimators.md."""
     sizes = [f"{n} x {N}" for n, N in SIZES]
     yield "| sources | Amari distance, ours over FastICA's | stream over fit | time, ours over FastICA's | at " + (
@@ -197,16 +127,6 @@ def tables(ica, pca):
         mean = of_kind(found)
         each = ", ".join(f"{one['time_ratio']:.2f}" for one in found.values())
         yield f"| {kind} | " + " | ".join(f"{mean[name]:.2f}" for name in mean) + f" | {each} |"
-    if not pca:
-        return
-    yield ""
-    yield "| data | gap of OnlinePCA, randomized, incremental | seconds | passes |"
-    yield "|---|---|---|---|"
-    for name, one in pca.items():
-        methods = ("ours", "randomized", "incremental")
-        gaps = ", ".join(f"{one['gap'][method]:.0e}" for method in methods)
-        seconds = ", ".join(f"{one['seconds'][method]:.2g}" for method in methods)
-        yield f"| {name} | {gaps} | {seconds} | {one['passes']} |"
 
 
 def main():
@@ -216,12 +136,12 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=math.inf, help="start nothing more after this time")
     parser.add_argument("--output", type=Path, default=RESULTS)
-    parser.add_argument("--table", action="store_true", help="print the tables of what is recorded, and run nothing")
+    parser.add_argument("--table", action="store_true", help="print the table of what is recorded, and run nothing")
     options = parser.parse_args()
     record = json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else {}
-    ica, pca = record.get("ica", {}), record.get("pca", {})
+    ica = record.get("ica", {})
     if options.table:
-        print("\n".join(tables(ica, pca)))
+        print("\n".join(table(ica)))
         return
     torch.set_num_threads(options.threads)
     started = time.perf_counter()
@@ -230,18 +150,17 @@ def main():
         for kind in KINDS:
             found = lambda kind=kind, n=n, N=N: of_size(kind, n, N, options.seeds)  # noqa: E731
             jobs.append((ica.setdefault(kind, {}), f"{n} x {N}", found))
-    jobs += [(pca, name, lambda name=name: decompose(name)) for name in MODELS]
     with threadpool_limits(options.threads):
         for place, name, run in jobs:
             if name not in place and time.perf_counter() - started < 60 * options.minutes:
                 place[name] = run()
-                text = json.dumps({"about": about(options), "ica": ica, "pca": pca}, indent=1)
+                text = json.dumps({"about": about(options), "ica": ica}, indent=1)
                 options.output.write_text(text + "\n", encoding="utf-8")
     missing = sum(name not in place for place, name, _ in jobs)
     if missing:
         print(f"{missing} of {len(jobs)} left: start it again")
         return
-    for text, found, most, where in verdicts(ica, pca):
+    for text, found, most, where in verdicts(ica):
         print(f"{'met   ' if found <= most else 'MISSED'} {text:66} {found:8.3f}   {where}")
 
 
@@ -255,7 +174,7 @@ def about(options):
         "threads": options.threads,
         "machine": platform.machine(),
         "dtype": "float32",
-        "meaning": "medians over data sets; ratios of ours to FastICA's; relative gaps. The commit is the last one's",
+        "meaning": "medians over data sets, and ratios of ours to FastICA's; the commit is that of the last run",
     }
 
 

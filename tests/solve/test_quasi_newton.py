@@ -250,11 +250,11 @@ def test_the_same_solution_in_all_four_types(dtype):
     assert max(distances) < (1e-3 if single else 1e-9)
 
 
-def test_memory_is_twenty_two_matrices_and_does_not_grow():
+def test_memory_is_sixteen_matrices_and_does_not_grow():
     X = draw(50, 7)
     memory = Pairs(X, Whole())
     size = memory._vectors.numel()
-    assert size == 22 * X.numel()
+    assert size == 16 * X.numel()
     for i in range(30):
         s = draw(50, 7, seed=i)
         memory.add(X, X, X + s, X + s)

@@ -66,7 +66,7 @@ def minimize(
         gradient: "full", "minibatch", "saga" or "svrg".
         step_size: A number; a function of the step k = 0, 1, ...; "theory", the bound of the proposition where the
             problem knows its constants, for the paper's field (**gs.PAPER_OPTIONS); or "auto". For the full gradient:
-            quasi-Newton steps (L-BFGS, which remembers 22 n p numbers) accepted by a non-monotone test, each ending on
+            quasi-Newton steps (L-BFGS, which remembers 16 n p numbers) accepted by a non-monotone test, each ending on
             the manifold. For the other gradients: steps whose size follows from the angle between successive moves.
         schedule: With a number or "theory": "constant", "1/sqrt" (η_0 / sqrt(1+k)) or "1/sqrt(K)" (η_0 / sqrt(1+K)
             for all of the K steps to come). Default: "constant"; for "theory" with minibatches "1/sqrt".

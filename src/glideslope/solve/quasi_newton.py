@@ -11,8 +11,8 @@ from torch import Tensor
 from glideslope.solve.checkpoint import Resumable, State
 from glideslope.stiefel.geometry import Whole, scaled_norm
 
-# Pairs remembered. Twenty take between a tenth fewer and a fifth more evaluations, depending on the problem.
-PAIRS = 10
+# Pairs remembered. Fourteen take up to a tenth fewer evaluations on some problems, and twice the memory and its reading.
+PAIRS = 7
 # A pair is left out unless Re<s, y> exceeds this share of ‖s‖ ‖y‖.
 LEAST_CURVATURE = 1e-8
 # By how much H may grow along a direction in which f bends down.
@@ -42,10 +42,10 @@ class Pairs(Resumable):
 
     Sᵀy of a new pair is the difference of SᵀT⁺ and SᵀT, which H T needs anyway. A new column of R is one of R⁻¹, and
     R⁻¹ without its first row and column is the inverse for the pairs without the oldest. So a step reads the pairs
-    twice; what is left is 11 x 11, in float64 on the host. A pair stays in the slot it was written to: rows and columns
+    twice; what is left is 8 x 8, in float64 on the host. A pair stays in the slot it was written to: rows and columns
     of R⁻¹ are by slot, not by age, and zero for a slot that is not in use.
 
-    Memory: 22 n p numbers, one pair more than are used, since a pair is judged where it lies. Rows on many ranks:
+    Memory: 16 n p numbers, one pair more than are used, since a pair is judged where it lies. Rows on many ranks:
     inner products are summed.
 
     Args:

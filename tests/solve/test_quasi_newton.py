@@ -108,6 +108,11 @@ def test_no_first_inverse_where_the_constraint_hardly_matters_or_the_multiplier_
     assert first_inverse(Lambda, mean, spread, mean, 1.0, 1.0) is not None
     assert first_inverse(Lambda, mean, spread, mean, 1.0, 0.01) is None
     assert first_inverse(Lambda, mean, spread, mean, 0.01, 1.0) is None
+    for scale in (0.0, math.inf):
+        assert first_inverse(Lambda, mean, spread, mean, 1.0, scale) is None
+    memory = Pairs(Lambda, Whole())
+    assert memory.add(Lambda, Lambda, Lambda, Lambda, Lambda) == 0  # a step that rounding made none
+    assert memory.first is None
     for multiplier in (torch.eye(3), torch.ones(1, 1), Lambda * math.inf, Lambda * math.nan):
         X, s = draw(6, len(multiplier)), draw(6, len(multiplier), seed=1)
         memory = Pairs(X, Whole())

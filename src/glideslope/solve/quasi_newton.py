@@ -11,7 +11,7 @@ from torch import Tensor
 from glideslope.solve.checkpoint import Resumable, State
 from glideslope.stiefel.geometry import Whole, scaled_norm
 
-# Pairs remembered. Fourteen take up to a tenth fewer evaluations on some problems, and twice the memory and its reading.
+# Pairs remembered. Fourteen take up to a tenth fewer evaluations on some problems, and twice the memory to read.
 PAIRS = 7
 # A pair is left out unless Re<s, y> exceeds this share of ‖s‖ ‖y‖.
 LEAST_CURVATURE = 1e-8
@@ -108,7 +108,7 @@ class Pairs(Resumable):
         products = [torch.mv(self._S, gradient), torch.mm(pair, transposed).view(-1)]
         if multiplier is not None:
             mean, spread = mean_and_spread(multiplier)
-            if not LEAST_SPREAD / self.scale < spread < math.inf:
+            if not LEAST_SPREAD < spread * self.scale < math.inf:
                 multiplier = None
         if multiplier is not None:
             z = flat(shaped(s, X) @ multiplier)
@@ -125,7 +125,7 @@ class Pairs(Resumable):
             longest = GROWTH * self.scale
             self.scale = min(square / abs(curvature), longest) if curvature else longest
         self.first = None
-        if multiplier is not None:
+        if multiplier is not None and square > 0:
             beta = self._share_of_constraint(square, curvature, change, *with_z)
             self.first = first_inverse(multiplier, mean, spread, with_z[0] / square, beta, self.scale)
         return math.sqrt(square)
@@ -138,7 +138,7 @@ class Pairs(Resumable):
         """
         steepness, beta = self._steepest
         steepness *= FADING
-        under = zz - sz * sz / ss if ss > 0 else 0.0
+        under = zz - sz * sz / ss
         if under > 0 and yy / ss >= steepness:
             steepness, beta = yy / ss, min(max((yz - sy * sz / ss) / under, -1.0), 1.0)
         self._steepest = [steepness, beta]
@@ -208,7 +208,7 @@ def first_inverse(
         W, or None where |β| d is small against 1/γ, so that W is about γ I.
     """
     spread *= abs(beta)
-    if not LEAST_SPREAD / scale < spread < math.inf:
+    if not LEAST_SPREAD < spread * scale < math.inf:
         return None
     top = max(1 / scale - beta * (along - mean), LEAST_SHARE * spread) + spread
     E = multiplier * (-beta / top)

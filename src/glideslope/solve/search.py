@@ -185,11 +185,11 @@ class Search(Resumable):
         if self.method == "penalty":
             square, stretch = D, self.geometry.norm(D) ** 2
         else:
-            C = self.geometry.cross(at.X, D)
-            D.addmm_(at.X, C + C.mH, alpha=-0.5)
-            square = self.geometry.gram(D)
+            square = self._made_tangent_(D)
             stretch = scaled_norm(square)
             if not stretch <= LONGEST:
+                # Once more: how far X is from orthonormal leaves a normal part that is as much longer as D was.
+                square = self._made_tangent_(D)
                 stretch = float(upper_eigenvalue(square, LONGEST, square=True))
                 step_size = min(1.0, math.sqrt(LONGEST / stretch))
         noise = self.resolution * abs(self.reference)
@@ -211,6 +211,12 @@ class Search(Resumable):
             if step_size * math.sqrt(stretch) < self.resolution:  # X would hardly change
                 break
         return False
+
+    def _made_tangent_(self, D: Tensor) -> Tensor:
+        """Take the normal part from D, and return DᴴD."""
+        C = self.geometry.cross(self.at.X, D)
+        D.addmm_(self.at.X, C + C.mH, alpha=-0.5)
+        return self.geometry.gram(D)
 
     def _moved(self, D: Tensor, square: Tensor, step_size: float, stretch: float) -> Tensor:
         """The point that a step along D leads to, given DᴴD and a bound of its eigenvalues, which "penalty" ignores."""

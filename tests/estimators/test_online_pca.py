@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.sparse import csr_matrix
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
@@ -111,6 +112,30 @@ def test_wide_data_of_low_rank_end_without_a_warning():
     generator = np.random.default_rng(0)
     data = (generator.standard_normal((600, 3)) @ generator.standard_normal((3, 700))).astype(np.float32)
     assert OnlinePCA(5, random_state=0).fit(data).n_iter_ < 6
+
+
+def test_little_data_take_one_thread_and_leave_the_number_of_threads_as_it_was(digits, monkeypatch):
+    """Two libraries' threads that wait for each other made a fit of 3 milliseconds take 60."""
+    threads, seen = torch.get_num_threads(), []
+    for name in ("_decompose", "_set_attributes"):
+
+        def counted(*arguments, function=getattr(OnlinePCA, name)):
+            seen.append(torch.get_num_threads())
+            return function(*arguments)
+
+        monkeypatch.setattr(OnlinePCA, name, counted)
+    try:
+        torch.set_num_threads(2)
+        OnlinePCA(5).fit(digits)
+        OnlinePCA(5).fit(np.concatenate([digits] * 8))
+        assert seen == [1, 1, 2, 2]
+        assert torch.get_num_threads() == 2
+        monkeypatch.setattr(OnlinePCA, "_decompose", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            OnlinePCA(5).fit(digits)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_going_on_from_an_exact_decomposition_learns_from_new_samples(digits):

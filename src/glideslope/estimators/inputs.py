@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any
 
@@ -19,6 +20,8 @@ from glideslope.solve.rows import Rows, refuse_what_is_not_finite
 from glideslope.streams.centred import SparseRows
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
+# Multiplications that one thread does in a few milliseconds.
+LITTLE_WORK = 3e7
 
 
 def training_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int = 1) -> Rows:
@@ -96,6 +99,23 @@ def refuse_ranks(estimator: Any) -> None:
     if not getattr(estimator, "takes_ranks", False):
         name = type(estimator).__name__
         raise ValueError(f"{name} takes samples in one place; X is a DTensor. Give X.full_tensor(), or use OnlinePCA")
+
+
+@contextmanager
+def threads_for(work: float) -> Iterator[None]:
+    """One thread of torch while work of so many multiplications is done, if it is little, and as many as before after.
+
+    Threads that wait for each other, and for those of NumPy's library, would cost more than they save.
+    """
+    threads = torch.get_num_threads()
+    if work > LITTLE_WORK or threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def check_alike(estimator: Any, X: Any) -> None:

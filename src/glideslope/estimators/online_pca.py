@@ -18,6 +18,7 @@ from glideslope.estimators.inputs import (
     check_whole,
     compute_device,
     generator_of,
+    threads_for,
     training_rows,
 )
 from glideslope.estimators.principal_model import PrincipalModel
@@ -134,7 +135,7 @@ class OnlinePCA(PrincipalModel):
         # Few samples in memory are decomposed by their products with each other, all others by their covariance.
         self._by_products = rows.in_memory and n > N and n > NARROW
         exact = min(N, n) if self._by_products else n
-        with torch.inference_mode():
+        with torch.inference_mode(), threads_for(N * n * min(N, n)):
             if self.n_epochs is not None or rows.ranks is not None:
                 self._learn_and_refine(rows, progress)
             elif self._share is not None or exact <= max(NARROW, FEW_TIMES * self._stream.followed):
@@ -144,7 +145,7 @@ class OnlinePCA(PrincipalModel):
                 self._sketch_and_refine(rows, progress)
             else:
                 self._learn_and_refine(rows, progress)
-        self._set_attributes()
+            self._set_attributes()
         progress.end(f"{self.n_iter_} passes, {100 * self.explained_variance_ratio_.sum():.2f} % of the variance")
         return self
 

@@ -117,13 +117,12 @@ def test_wide_data_of_low_rank_end_without_a_warning():
 def test_little_data_take_one_thread_and_leave_the_number_of_threads_as_it_was(digits, monkeypatch):
     """Two libraries' threads that wait for each other made a fit of 3 milliseconds take 60."""
     threads, seen = torch.get_num_threads(), []
+
+    def counted(function):
+        return lambda *arguments: (seen.append(torch.get_num_threads()), function(*arguments))[1]
+
     for name in ("_decompose", "_set_attributes"):
-
-        def counted(*arguments, function=getattr(OnlinePCA, name)):
-            seen.append(torch.get_num_threads())
-            return function(*arguments)
-
-        monkeypatch.setattr(OnlinePCA, name, counted)
+        monkeypatch.setattr(OnlinePCA, name, counted(getattr(OnlinePCA, name)))
     try:
         torch.set_num_threads(2)
         OnlinePCA(5).fit(digits)

@@ -136,6 +136,7 @@ def epochs_kept(output):
 
 
 @together
+@pytest.mark.slow
 def test_two_jobs_give_the_same_records(whole, tmp_path):
     run_cnn(tmp_path, jobs=2)
     assert_same_runs(found_in(tmp_path), found_in(whole))

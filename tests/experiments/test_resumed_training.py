@@ -43,8 +43,15 @@ def curve(solver, task, *, killed_after=math.inf):
     return found
 
 
+SLOW = {"trivialization": pytest.mark.slow}  # a matrix exponential of every kernel in every step
+
+
 @pytest.mark.parametrize(
-    ("method", "precision"), [*((method, "float32") for method in CNN_METHODS), ("landing-defaults", "bfloat16")]
+    ("method", "precision"),
+    [
+        *(pytest.param(method, "float32", marks=SLOW.get(method, ())) for method in CNN_METHODS),
+        ("landing-defaults", "bfloat16"),
+    ],
 )
 def test_a_killed_run_goes_on_to_the_same_curve_bit_by_bit(solvers, method, precision, monkeypatch, tmp_path):
     monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path / "whole"))

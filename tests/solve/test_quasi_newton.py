@@ -208,6 +208,49 @@ def test_a_pair_along_which_f_bends_down_or_not_at_all_is_left_out():
     torch.testing.assert_close(memory.descent(X, float(X.norm()))[0], X * -0.5)
 
 
+def remembering(*, forget_first):
+    """A memory of two pairs, of which the first may be forgotten, with the last gradient."""
+    Lambda, X = hermitian(4, seed=20), draw(7, 4)
+    M = 3 * torch.eye(4, dtype=X.dtype) + 0.5 * Lambda
+    memory, T = Pairs(X, Whole()), X @ M
+    for seed in range(2):
+        s = draw(7, 4, seed=30 + seed)
+        memory.add(X, T, X + s, T + s @ M, Lambda)
+        X, T = X + s, T + s @ M
+        if forget_first and seed == 0:
+            memory.forget(1.0)
+    return memory, T, (flat(s), flat(s @ M))
+
+
+def test_what_is_forgotten_has_no_part_in_later_directions():
+    memory, T, pair = remembering(forget_first=True)
+    memory.first = None
+    found, _ = memory.descent(T, float(T.norm()))
+    torch.testing.assert_close(flat(found), -literal_inverse_hessian([pair]) @ flat(T))
+
+
+def test_a_memory_goes_on_from_its_state():
+    memory, T, _ = remembering(forget_first=False)
+    other = Pairs(T, Whole())
+    other.resume(memory.state(), T.device)
+    assert other._steepest == memory._steepest
+    assert other._steepest[0] > 0
+    assert torch.equal(other.descent(T, float(T.norm()))[0], memory.descent(T, float(T.norm()))[0])
+
+
+def test_a_change_of_the_gradient_that_overflows_leaves_directions_finite():
+    largest = torch.finfo(torch.float32).max
+    X, s, T = draw(6, 3, dtype=torch.float32), draw(6, 3, seed=1, dtype=torch.float32), torch.ones(6, 3)
+    memory = Pairs(X, Whole())
+    memory.add(X, T, X + s, T + s)
+    memory.add(X, T * -largest, X + s, T * largest)
+    assert len(memory) == 1
+    memory.add(X, T, X, T)  # T is the last gradient again
+    direction, slope = memory.descent(T, float(T.norm()))
+    assert bool(torch.isfinite(direction).all())
+    assert math.isfinite(slope)
+
+
 def spread_eigenvalues(n, decades):
     U = stiefel(n, n, seed=3)
     return (U * torch.logspace(0, decades, n, dtype=torch.float64)) @ U.mT

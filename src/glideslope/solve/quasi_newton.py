@@ -123,7 +123,8 @@ class Pairs(Resumable):
         else:
             pair.zero_()
             longest = GROWTH * self.scale
-            self.scale = min(square / abs(curvature), longest) if curvature else longest
+            # In this order a quotient that is not a number is not taken.
+            self.scale = min(longest, square / abs(curvature)) if curvature else longest
         self.first = None
         if multiplier is not None and square > 0:
             beta = self._share_of_constraint(square, curvature, change, *with_z)

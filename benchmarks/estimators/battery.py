@@ -32,6 +32,7 @@ from glideslope.estimators import OnlineICA
 RESULTS = Path(__file__).parents[1] / "results" / "estimator_battery.json"
 # Threads of one library spin for a while after its work, and slow down the other.
 PAUSE = 0.02
+MEANING = "medians over data sets, and ratios of ours to FastICA's"
 
 
 def timed(makers, X, rounds=1):
@@ -154,7 +155,7 @@ def main():
         for place, name, run in jobs:
             if name not in place and time.perf_counter() - started < 60 * options.minutes:
                 place[name] = run()
-                text = json.dumps({"about": about(options), "ica": ica}, indent=1)
+                text = json.dumps({"about": about(options, MEANING), "ica": ica}, indent=1)
                 options.output.write_text(text + "\n", encoding="utf-8")
     missing = sum(name not in place for place, name, _ in jobs)
     if missing:
@@ -164,8 +165,8 @@ def main():
         print(f"{'met   ' if found <= most else 'MISSED'} {text:66} {found:8.3f}   {where}")
 
 
-def about(options):
-    """Where the last of the records came from."""
+def about(options, meaning):
+    """Where the last of the records came from, and what its numbers are."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
         "commit": commit.stdout.strip(),
@@ -174,7 +175,7 @@ def about(options):
         "threads": options.threads,
         "machine": platform.machine(),
         "dtype": "float32",
-        "meaning": "medians over data sets, and ratios of ours to FastICA's; the commit is that of the last run",
+        "meaning": f"{meaning}; the commit is that of the last run",
     }
 
 

@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import platform
 import statistics
-import subprocess
 import time
 import warnings
 from collections.abc import Callable
@@ -23,13 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import sklearn
 import torch
 from sklearn.datasets import load_digits, load_sample_images
 from sklearn.decomposition import PCA, IncrementalPCA
 from threadpoolctl import threadpool_limits
 
-import glideslope as gs
+from benchmarks.estimators.battery import about, ratio
 from glideslope.estimators import OnlinePCA
 
 RESULTS = Path(__file__).parents[1] / "results" / "pca_battery.json"
@@ -39,6 +36,7 @@ ROUNDING = float(np.finfo(np.float32).eps) / 2
 PAUSE = 0.05
 # Rounds of fits that take turns last about this long in total, and are at least three.
 SECONDS = 4.0
+MEANING = "relative gaps and median seconds of each data set"
 
 
 def paper_model(generator, N, n, p):
@@ -186,11 +184,6 @@ def seconds(job, seed):
     return {method: statistics.median(times) for method, times in each.items()}
 
 
-def ratio(values):
-    """Geometric mean."""
-    return math.exp(statistics.fmean(math.log(value) for value in values))
-
-
 def verdicts(record):
     """Every target of every job: its text, the worst found, the most allowed, the job."""
     for job in JOBS:
@@ -237,7 +230,7 @@ def main():
     options = parser.parse_args()
     record = json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else {}
     parts = {"seconds": seconds, "gaps": gaps}
-    record = {"about": about(options)} | {part: record.get(part, {}) for part in parts}
+    record = {"about": about(options, MEANING)} | {part: record.get(part, {}) for part in parts}
     if options.table:
         print("\n".join(table(record)))
         return
@@ -257,20 +250,6 @@ def main():
         print(f"{missing} of {2 * sum(job.seeds for job in JOBS)} data sets left: start it again")
     for text, found, most, where in verdicts(record):
         print(f"{'met   ' if found <= most else 'MISSED'} {text:30} {found:8.3f} of {most:4}   {where}")
-
-
-def about(options):
-    """Where the last of the records came from."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return {
-        "commit": commit.stdout.strip(),
-        "versions": {"torch": torch.__version__, "numpy": np.__version__, "scikit-learn": sklearn.__version__}
-        | {"python": platform.python_version(), "glideslope": gs.__version__},
-        "threads": options.threads,
-        "machine": platform.machine(),
-        "dtype": "float32",
-        "meaning": "relative gaps and median seconds of each data set; the commit is that of the last run",
-    }
 
 
 if __name__ == "__main__":

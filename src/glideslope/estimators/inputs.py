@@ -20,8 +20,6 @@ from glideslope.solve.rows import Rows, refuse_what_is_not_finite
 from glideslope.streams.centred import SparseRows
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
-# Multiplications that one thread does in a few milliseconds.
-LITTLE_WORK = 3e7
 
 
 def training_rows(estimator: BaseEstimator, X: Any, *, reset: bool, least: int = 1) -> Rows:
@@ -102,20 +100,20 @@ def refuse_ranks(estimator: Any) -> None:
 
 
 @contextmanager
-def threads_for(work: float) -> Iterator[None]:
-    """One thread of torch while work of so many multiplications is done, if it is little, and as many as before after.
+def one_thread_if(little: bool) -> Iterator[None]:
+    """Compute with one thread of torch inside the block if there is little to compute, and as before after it.
 
     Threads that wait for each other, and for those of NumPy's library, would cost more than they save.
     """
-    threads = torch.get_num_threads()
-    if work > LITTLE_WORK or threads == 1:
+    before = torch.get_num_threads()
+    if not little or before == 1:
         yield
         return
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
 
 
 def check_alike(estimator: Any, X: Any) -> None:

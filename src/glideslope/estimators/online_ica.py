@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from glideslope.estimators.inputs import (
     compute_device,
     generator_of,
     new_samples,
+    one_thread_if,
     training_rows,
 )
 from glideslope.estimators.streaming import Progress, StreamEstimator
@@ -119,7 +119,7 @@ class OnlineICA(StreamEstimator):
             y: Ignored.
         """
         rows = training_rows(self, X, reset=True, least=2)
-        with few_threads(len(rows) * rows.shape[1]), torch.inference_mode():
+        with one_thread_if(len(rows) * rows.shape[1] <= SMALL_NUMBERS), torch.inference_mode():
             self._fit(rows)
         return self
 
@@ -289,17 +289,3 @@ class OnlineICA(StreamEstimator):
         check_share("forgetting", self.forgetting)
         check_option("whiten", self.whiten, WHITENINGS)
         check_option("fun", self.fun, tuple(CONTRASTS))
-
-
-@contextmanager
-def few_threads(n_numbers: int) -> Iterator[None]:
-    """Compute with one thread inside the block if there are few numbers, and as before after it."""
-    before = torch.get_num_threads()
-    if n_numbers > SMALL_NUMBERS or before == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

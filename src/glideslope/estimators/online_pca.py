@@ -18,7 +18,7 @@ from glideslope.estimators.inputs import (
     check_whole,
     compute_device,
     generator_of,
-    threads_for,
+    one_thread_if,
     training_rows,
 )
 from glideslope.estimators.principal_model import PrincipalModel
@@ -37,6 +37,8 @@ SMALLEST_BATCH = 256
 NARROW = 512
 # So are larger ones of at most this many times the directions followed: passes hold as much as the matrix has.
 FEW_TIMES = 4
+# Multiplications below which a fit takes one thread, which does them in a few milliseconds.
+LITTLE_WORK = 3e7
 # Passes by default, at most: with the start and the end twelve products with the data, where the randomized solver of
 # scikit-learn has sixteen. Momentum makes up for the others on every spectrum.
 MOST_PASSES = 6
@@ -135,7 +137,7 @@ class OnlinePCA(PrincipalModel):
         # Few samples in memory are decomposed by their products with each other, all others by their covariance.
         self._by_products = rows.in_memory and n > N and n > NARROW
         exact = min(N, n) if self._by_products else n
-        with torch.inference_mode(), threads_for(N * n * min(N, n)):
+        with torch.inference_mode(), one_thread_if(N * n * min(N, n) < LITTLE_WORK):
             if self.n_epochs is not None or rows.ranks is not None:
                 self._learn_and_refine(rows, progress)
             elif self._share is not None or exact <= max(NARROW, FEW_TIMES * self._stream.followed):

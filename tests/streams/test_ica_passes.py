@@ -111,7 +111,8 @@ def test_from_a_solution_a_look_at_saddles_is_saved_unless_sources_look_gaussian
         generator = np.random.default_rng(0)
         Z = white(generator.laplace(size=(2000, 3)) if kind == "laplace" else generator.standard_normal((2000, 3)))
         model = model_from(torch.eye(3, dtype=torch.float64))
-        Descent(model, lambda model=model, Z=Z: [model.X.T @ Z], 1.0, 40, from_anywhere=False).run()
+        sweep = lambda work, model=model, Z=Z: [work(model.X.T @ Z)]  # noqa: E731
+        Descent(model, sweep, 1.0, 40, from_anywhere=False).run()
         assert len(looks) == expected
         looks.clear()
 

@@ -51,6 +51,11 @@ def model_of(X, contrast="logcosh"):
     return Unmixing(X.new_zeros(p), torch.eye(p, dtype=X.dtype), X, CONTRASTS[contrast])
 
 
+def over(blocks):
+    """A sweep over these blocks."""
+    return lambda work: map(work, blocks)
+
+
 def independent_rows(kinds, m=40):
     """All combinations of values of one source each: exactly independent, of mean 0 and variance 1."""
     levels = (torch.arange(m, dtype=torch.float64) + 0.5) / m * 2 - 1
@@ -70,7 +75,7 @@ def test_the_turn_is_a_newton_step_at_independent_sources(kinds, contrast):
         return (CONTRASTS[contrast].value(Y).mean(0) * signs).sum()
 
     model = model_of(torch.eye(2, dtype=torch.float64), contrast)
-    statistics = model.statistics([rows.T])
+    statistics = model.statistics(over([rows.T]))
     model.adapt(statistics)
     zero = torch.zeros((), dtype=torch.float64)
     curvature = torch.autograd.functional.hessian(lambda angle: f(angle, model.signs), zero)
@@ -83,7 +88,7 @@ def test_the_turn_is_a_newton_step_at_independent_sources(kinds, contrast):
     assert float(slope / curvature) == pytest.approx(small, rel=1e-3)
     rotated = model_of(torch.tensor([[1, small], [-small, 1]], dtype=torch.float64), contrast)
     rotated.adapt(statistics)
-    turn = rotated.turn(rotated.statistics([rotated.sources(rows)]).cross)
+    turn = rotated.turn(rotated.statistics(over([rotated.sources(rows)])).cross)
     assert float(turn[0, 1]) == pytest.approx(small, rel=1e-2)
 
 
@@ -91,7 +96,7 @@ def test_turns_are_skew_and_steps_keep_the_rotation_orthogonal():
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(300, 5, generator=generator).pow(3)
     model = model_of(torch.eye(5))
-    statistics = model.statistics(rows.T.split(100, 1))
+    statistics = model.statistics(over(rows.T.split(100, 1)))
     model.adapt(statistics)
     turn = model.turn(statistics.cross)
     torch.testing.assert_close(turn, -turn.T)
@@ -109,7 +114,7 @@ def test_statistics_are_the_means_of_their_definition(shift):
     Z = (rows - rows.mean(0)) @ K
     Y = Z @ X
     literal = Y.T @ torch.tanh(Y) / 500, (1 - torch.tanh(Y).square()).mean(0)
-    found = model.statistics(model.sources(part) for part in rows.split(200))
+    found = model.statistics(over([model.sources(part) for part in rows.split(200)]))
     torch.testing.assert_close(found.cross, literal[0])
     torch.testing.assert_close(found.slope, literal[1])
     assert found.n_rows == 500
@@ -175,14 +180,14 @@ def test_a_saddle_where_two_sources_are_mixed_half_and_half_is_left(kind, contra
     halves = torch.eye(3, dtype=torch.float64)
     halves[:2, :2] = torch.tensor([[1.0, 1.0], [-1.0, 1.0]]) / math.sqrt(2)
     model = model_of(halves, contrast)
-    statistics = model.statistics([model.sources(rows)])
+    statistics = model.statistics(over([model.sources(rows)]))
     model.adapt(statistics)
     assert model.angle(model.turn(statistics.cross)) < 1e-10, "the gradient vanishes"
-    assert model.leave_saddle([(rows[:3000] @ model.X).T, (rows[3000:] @ model.X).T])
+    assert model.leave_saddle(over([(rows[:3000] @ model.X).T, (rows[3000:] @ model.X).T]))
     torch.testing.assert_close(model.X.abs().round(decimals=6).sum(0), torch.ones(3, dtype=torch.float64))
-    model.adapt(model.statistics([model.sources(rows)]))
+    model.adapt(model.statistics(over([model.sources(rows)])))
     separated = model.X
-    assert not model.leave_saddle([(rows @ model.X).T])
+    assert not model.leave_saddle(over([(rows @ model.X).T]))
     assert model.X is separated
 
 
@@ -242,7 +247,7 @@ def test_negentropy_is_larger_for_sources_than_for_their_mixtures():
     rows = independent_rows(("super", "sub"))
     turned = torch.tensor([[1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64) / math.sqrt(2)
     model = model_of(torch.eye(2, dtype=torch.float64))
-    found = model.negentropy(rows.T.split(300, 1))
-    assert found > 2 * model.negentropy([(rows @ turned).T])
+    found = model.negentropy(over(rows.T.split(300, 1)))
+    assert found > 2 * model.negentropy(over([(rows @ turned).T]))
     literal = (np.log(np.cosh(rows.numpy())).mean(0) - CONTRASTS["logcosh"].gaussian) ** 2
     assert found == pytest.approx(literal.sum())

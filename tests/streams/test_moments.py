@@ -29,6 +29,20 @@ def test_moments_are_those_of_all_rows_however_they_are_cut_into_batches(sizes, 
     np.testing.assert_allclose(diagonal.covariance(), rows.var(0), atol=1e-12)
 
 
+@pytest.mark.parametrize("covariance", [True, False])
+def test_merged_moments_are_those_of_all_rows(covariance):
+    batches = stream_of([5, 1, 8])
+    merged, updated = Moments(3, covariance=covariance), Moments(3, covariance=covariance)
+    for batch in batches:
+        part = Moments(3, covariance=covariance)
+        part.update(batch)
+        merged.merge(part)
+        updated.update(batch)
+    assert merged.count == updated.count
+    torch.testing.assert_close(merged.mean, updated.mean)
+    torch.testing.assert_close(merged.covariance(), updated.covariance())
+
+
 def test_an_update_returns_rows_whose_square_is_what_the_scatter_matrix_grew_by():
     first, second = stream_of([7, 4])
     moments = Moments(3, covariance=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any
 
@@ -97,23 +96,6 @@ def refuse_ranks(estimator: Any) -> None:
     if not getattr(estimator, "takes_ranks", False):
         name = type(estimator).__name__
         raise ValueError(f"{name} takes samples in one place; X is a DTensor. Give X.full_tensor(), or use OnlinePCA")
-
-
-@contextmanager
-def one_thread_if(little: bool) -> Iterator[None]:
-    """Compute with one thread of torch inside the block if there is little to compute, and as before after it.
-
-    Threads that wait for each other, and for those of NumPy's library, would cost more than they save.
-    """
-    before = torch.get_num_threads()
-    if not little or before == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def check_alike(estimator: Any, X: Any) -> None:

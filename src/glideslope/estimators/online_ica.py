@@ -15,14 +15,12 @@ from torch import Tensor
 
 from glideslope.estimators.inputs import (
     as_array,
-    batches_of,
     check_share,
     check_tolerance,
     check_whole,
     compute_device,
     generator_of,
     new_samples,
-    one_thread_if,
     training_rows,
 )
 from glideslope.estimators.streaming import Progress, StreamEstimator
@@ -31,14 +29,13 @@ from glideslope.solve.rows import Rows
 from glideslope.stiefel.points import project, random_stiefel
 from glideslope.streams.arrays import native
 from glideslope.streams.ica_contrast import CONTRASTS
-from glideslope.streams.ica_passes import Descent, separate
+from glideslope.streams.ica_passes import BLOCK_NUMBERS, Descent, separate
 from glideslope.streams.ica_rotation import Unmixing
 from glideslope.streams.ica_stream import SourceStream
-from glideslope.streams.moments import PIECE_NUMBERS, Moments
+from glideslope.streams.moments import Moments
+from glideslope.streams.threads import Apply, side_by_side
 from glideslope.streams.whitening import whitening_of
 
-# Data of at most this many numbers are computed on by one thread: waking others takes longer than they save.
-SMALL_NUMBERS = 2**20
 WHITENINGS = ("unit-variance", "arbitrary-variance", False)
 
 
@@ -119,15 +116,16 @@ class OnlineICA(StreamEstimator):
             y: Ignored.
         """
         rows = training_rows(self, X, reset=True, least=2)
-        with one_thread_if(len(rows) * rows.shape[1] <= SMALL_NUMBERS), torch.inference_mode():
-            self._fit(rows)
+        blocks = len(rows.slices(BLOCK_NUMBERS))
+        with side_by_side(compute_device(self), blocks) as apply, torch.inference_mode():
+            self._fit(rows, apply)
         return self
 
-    def _fit(self, rows: Rows) -> None:
+    def _fit(self, rows: Rows, apply: Apply) -> None:
         self._begin(rows, whole=True)
         generator = self._stream.generator
         progress = Progress(type(self).__name__, self.verbose)
-        moments = self._moments(rows, progress)
+        moments = self._moments(rows, apply, progress)
         mean, K, unwhitening = self._whitening(moments, rows.dtype)
         best: tuple[float, Descent] | None = None
         for _ in range(self.n_restarts):
@@ -139,8 +137,9 @@ class OnlineICA(StreamEstimator):
                 tolerance=float(self.tol),
                 max_passes=int(self.max_iter),
                 report=lambda passes, angle: progress.say(f"pass {passes}, angle {angle:.1e}"),
+                apply=apply,
             )
-            score = model.negentropy(found.sources()) if self.n_restarts > 1 else 0.0
+            score = model.negentropy(found.sweep) if self.n_restarts > 1 else 0.0
             if best is None or score > best[0]:
                 best = (score, found)
         assert best is not None
@@ -213,14 +212,6 @@ class OnlineICA(StreamEstimator):
                 warnings.warn("OnlineICA: n_components is ignored with whiten=False", UserWarning, stacklevel=5)
             return n_features
         return None if self.n_components is None else int(self.n_components)
-
-    def _moments(self, rows: Rows, progress: Progress) -> Moments:
-        """Mean and covariance by one pass over the data, which also looks for NaN and infinity."""
-        moments = Moments(rows.shape[1], covariance=True, device=compute_device(self))
-        for batch in batches_of(rows, max(1, PIECE_NUMBERS // rows.shape[1]), self, None):
-            moments.update(batch)
-            progress.say(f"whitening, {moments.count:.0f} of {len(rows)} samples")
-        return moments
 
     def _whitening(self, moments: Moments, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
         """Mean, whitening matrix K (n x p) and its inverse map."""

@@ -18,7 +18,6 @@ from glideslope.estimators.inputs import (
     check_whole,
     compute_device,
     generator_of,
-    one_thread_if,
     training_rows,
 )
 from glideslope.estimators.principal_model import PrincipalModel
@@ -26,9 +25,10 @@ from glideslope.estimators.streaming import Progress
 from glideslope.solve.rows import Rows
 from glideslope.stiefel.geometry import Whole
 from glideslope.streams.centred import Centred, CentredSparse, SparseRows
-from glideslope.streams.moments import PIECE_NUMBERS, Moments
+from glideslope.streams.moments import PIECE_NUMBERS
 from glideslope.streams.pca_passes import Refinement
 from glideslope.streams.pca_stream import Subspace
+from glideslope.streams.threads import one_thread_if, side_by_side
 
 # Samples of a batch by default: smaller ones take longer, larger ones find less in the same pass.
 SMALLEST_BATCH = 256
@@ -161,10 +161,8 @@ class OnlinePCA(PrincipalModel):
                     data.down(torch.linalg.eigh(data.products())[1][:, -stream.followed :].to(rows.dtype))
                 )
         else:
-            moments = Moments(rows.shape[1], covariance=True, device=compute_device(self))
-            for batch in batches_of(rows, max(1, PIECE_NUMBERS // rows.shape[1]), self, None):
-                moments.update(batch)
-                progress.say(f"{moments.count:.0f} of {len(rows)} samples")
+            with side_by_side(compute_device(self), len(rows.slices(PIECE_NUMBERS))) as apply:
+                moments = self._moments(rows, apply, progress)
             stream.take_over(moments)
         if self._share is not None and stream.X is not None:
             captured = stream.ordered()[1].cumsum(0) / stream.moments.covariance().sum()

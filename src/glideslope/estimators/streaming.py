@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, TypeVar
 
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from glideslope.estimators.inputs import batches_of, numbered, training_rows
-from glideslope.solve.rows import BLOCK_NUMBERS, Rows
+from glideslope.estimators.inputs import batches_of, compute_device, numbered, training_rows
+from glideslope.solve.rows import BLOCK_NUMBERS, Rows, refuse_what_is_not_finite
 from glideslope.streams.centred import SparseRows
+from glideslope.streams.moments import PIECE_NUMBERS, Moments
+from glideslope.streams.threads import Apply
 
 
 class Progress:
@@ -121,6 +123,24 @@ class StreamEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
                 self._stream.update(batch.to(self._stream.dtype))
         self.n_samples_seen_ += len(rows)
         self.n_iter_ = 1
+
+    def _moments(self, rows: Rows, apply: Apply, progress: Progress) -> Moments:
+        """Mean and covariance by one pass over the data, which also looks for NaN and infinity."""
+        device = compute_device(self)
+
+        def of_block(where: slice) -> Moments:
+            block = rows.take(where)
+            refuse_what_is_not_finite(block, "X", where.start)
+            found = Moments(rows.shape[1], covariance=True, device=device)
+            found.update(block.to(device))
+            return found
+
+        parts: Iterator[Moments] = iter(apply(of_block, rows.slices(PIECE_NUMBERS)))
+        moments = next(parts)
+        for part in parts:
+            moments.merge(part)
+            progress.say(f"covariance, {moments.count:.0f} of {len(rows)} samples")
+        return moments
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether there are components."""

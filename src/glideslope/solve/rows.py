@@ -126,12 +126,14 @@ class Rows:
 
     def blocks(self, numbers: int | None = None) -> Iterator[tuple[slice, Tensor]]:
         """All rows in order, in blocks of about `numbers` numbers, each with its slice. Default: `BLOCK_NUMBERS`."""
+        return ((where, self.take(where)) for where in self.slices(numbers))
+
+    def slices(self, numbers: int | None = None) -> list[slice]:
+        """Where the blocks are."""
         # The same on all ranks, which have to go through the blocks together.
         ranks = 1 if self.ranks is None else self.ranks.n_ranks
         step = max(1, (numbers or BLOCK_NUMBERS) * ranks // self.shape[1])
-        for start in range(0, self.shape[0], step):
-            where = slice(start, min(start + step, self.shape[0]))
-            yield where, self.take(where)
+        return [slice(start, min(start + step, self.shape[0])) for start in range(0, self.shape[0], step)]
 
 
 def refuse_what_is_not_finite(block: Tensor, name: str, first_row: int = 0) -> None:

@@ -44,3 +44,8 @@ def squared_lengths(rows: Array) -> Array:
     if isinstance(rows, np.ndarray):  # NumPy's vecdot is newer than the oldest version supported
         return (rows[:, np.newaxis] @ rows[:, :, np.newaxis]).ravel()
     return torch.linalg.vecdot(rows, rows)
+
+
+def inner(A: Array, B: Array) -> float:
+    """Sum of the products of all entries, of small matrices."""
+    return float(np.vdot(A, B) if isinstance(A, np.ndarray) else (A * B).sum())

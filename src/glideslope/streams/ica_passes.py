@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from glideslope.solve.rows import Rows
-from glideslope.streams.arrays import Array, alike, namespace, product
-from glideslope.streams.ica_rotation import Unmixing
+from glideslope.streams.arrays import Array, alike, inner, namespace, product
+from glideslope.streams.ica_rotation import Sweep, Unmixing
+from glideslope.streams.threads import Apply
 
 # Numbers read at a time: a block and its scores stay in a cache of a megabyte or two.
 BLOCK_NUMBERS = 160_000
@@ -45,7 +47,7 @@ class Descent:
 
     Args:
         model: Gets a new X.
-        sources: Gives Y at the present X in blocks, shape (p, b) each.
+        sweep: Over all blocks of the sources.
         enough: Stop when the root mean square angle is below it, or when the next step is expected to leave less.
         most: Steps at most.
         from_anywhere: Always make sure that the end is no saddle. From a solution for some of the rows, do so only
@@ -54,7 +56,7 @@ class Descent:
     """
 
     model: Unmixing
-    sources: Callable[[], Iterable[Array]]
+    sweep: Sweep
     enough: float
     most: int
     from_anywhere: bool
@@ -74,7 +76,7 @@ class Descent:
         """
         model, last, weight = self.model, None, 1.0
         while self.steps < self.most:
-            statistics = model.statistics(self.sources())
+            statistics = model.statistics(self.sweep)
             self.steps += 1
             model.adapt(statistics)
             turn = model.turn(statistics.cross)
@@ -104,7 +106,7 @@ class Descent:
         if self.steps + 2 > self.most or not (self.from_anywhere or self.model.nearly_gaussian().any()):
             return False
         self.steps += 1
-        return self.model.leave_saddle(self.sources())
+        return self.model.leave_saddle(self.sweep)
 
 
 def length_of_step(last: Array, turn: Array, weight: float) -> float:
@@ -113,13 +115,14 @@ def length_of_step(last: Array, turn: Array, weight: float) -> float:
     It is 1 where curvatures are those of independent sources, longer where turns shrink slowly, as for sources that
     depend on each other, and shorter where they change sign.
     """
-    curvature = float((last * (last - turn)).sum())
+    squared = inner(last, last)
+    curvature = squared - inner(last, turn)
     if curvature <= 0:
         return 1.0
-    return min(max(weight * float((last * last).sum()) / curvature, SHORTEST), LONGEST)
+    return min(max(weight * squared / curvature, SHORTEST), LONGEST)
 
 
-def solve_sample(model: Unmixing, Z: Array, enough: float, *, from_anywhere: bool) -> float:
+def solve_sample(model: Unmixing, Z: Array, enough: float, *, from_anywhere: bool, apply: Apply = map) -> float:
     """Newton steps on some rows; the rate at which they converged.
 
     Args:
@@ -128,20 +131,34 @@ def solve_sample(model: Unmixing, Z: Array, enough: float, *, from_anywhere: boo
             where signs differ, is removed first.
         enough: Angle in radians.
         from_anywhere: X is not yet the solution for some of the rows.
+        apply: Goes through blocks of the rows.
     """
     xp = namespace(Z)
-    variances, directions = xp.linalg.eigh(product(Z, Z.T) / Z.shape[1])
+    # torch keeps to its number of threads; NumPy's library may wake others, for ten times as long.
+    variances, directions = (
+        xp.asarray(part) for part in torch.linalg.eigh(torch.as_tensor(product(Z, Z.T) / Z.shape[1]))
+    )
     least = float(xp.finfo(Z.dtype).eps) * float(variances.max())
     white = product(directions / xp.sqrt(variances.clip(least)) @ directions.T, Z)
     size = max(1, BLOCK_NUMBERS // len(Z))
     blocks = [white[:, start : start + size] for start in range(0, Z.shape[1], size)]
-    steps = Descent(model, lambda: (product(model.X.T, block) for block in blocks), enough, SAMPLE_STEPS, from_anywhere)
+
+    def sweep(work: Callable[[Array], Any]) -> Iterable[Any]:
+        return apply(lambda block: work(product(model.X.T, block)), blocks)
+
+    steps = Descent(model, sweep, enough, SAMPLE_STEPS, from_anywhere)
     steps.run()
     return steps.rate
 
 
 def separate(
-    model: Unmixing, rows: Rows, *, tolerance: float, max_passes: int, report: Callable[[int, float], None]
+    model: Unmixing,
+    rows: Rows,
+    *,
+    tolerance: float,
+    max_passes: int,
+    report: Callable[[int, float], None],
+    apply: Apply = map,
 ) -> Descent:
     """Find X for all rows, from samples of them; how the passes over all of them ended.
 
@@ -151,23 +168,27 @@ def separate(
         tolerance: Root mean square angle to stop at, in radians.
         max_passes: Passes over all rows at most.
         report: Called in every such pass with its number and the angle.
+        apply: Goes through blocks of the rows.
     """
     wanted, first, rate = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COMPONENT * model.X.shape[1]), True, 1.0
     while LEAST_GROWTH * wanted < len(rows) and wanted * rows.shape[1] <= LARGEST_SAMPLE:
         Z = model.sources(alike(sample(rows, wanted), model.X), model.whitening)
-        rate = solve_sample(model, Z, max(SHARE_OF_NOISE / math.sqrt(wanted), tolerance), from_anywhere=first)
+        rate = solve_sample(
+            model, Z, max(SHARE_OF_NOISE / math.sqrt(wanted), tolerance), from_anywhere=first, apply=apply
+        )
         wanted, first = wanted * SAMPLE_GROWTH, False
 
-    few = list(rows.blocks(BLOCK_NUMBERS)) if len(rows) * rows.shape[1] <= BLOCK_NUMBERS else []
-    white = [model.sources(alike(block, model.X), model.whitening) for _, block in few]  # once, where that is little
+    blocks = rows.slices(BLOCK_NUMBERS)
+    # One block is whitened once.
+    white = model.sources(alike(rows.take(blocks[0]), model.X), model.whitening) if len(blocks) == 1 else None
 
-    def sources() -> Iterator[Array]:
-        if white:
-            return (product(model.X.T, Z) for Z in white)
+    def sweep(work: Callable[[Array], Any]) -> Iterable[Any]:
+        if white is not None:
+            return [work(product(model.X.T, white))]
         B = model.unmixing
-        return (model.sources(alike(block, model.X), B) for _, block in rows.blocks(BLOCK_NUMBERS))
+        return apply(lambda where: work(model.sources(alike(rows.take(where), model.X), B)), blocks)
 
-    passes = Descent(model, sources, tolerance, max_passes, first, report, rate)
+    passes = Descent(model, sweep, tolerance, max_passes, first, report, rate)
     passes.run()
     return passes
 

@@ -9,13 +9,13 @@ X is p x p and turned by a Cayley transform. The normal part of a landing step, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
 from glideslope.formulas.normal import newton_schulz_factor
-from glideslope.streams.arrays import Array, namespace, product
+from glideslope.streams.arrays import Array, inner, namespace, product
 from glideslope.streams.ica_contrast import Contrast
 
 # A source within this many deviations of sampling counts as Gaussian.
@@ -27,6 +27,9 @@ LONGEST_TURN = 0.6
 LARGE_TURN = 0.4
 # A mean of this many deviations of the data costs two digits at most where it is subtracted after the product.
 SMALL_MEAN = 100
+
+Sweep: TypeAlias = Callable[[Callable[[Array], Any]], Iterable[Any]]
+"""Applies a function to all blocks of sources Y at the present X, shape (p, b) each; results in their order."""
 
 
 class Statistics(NamedTuple):
@@ -86,21 +89,23 @@ class Unmixing:
             return Y
         return product(B.T, (rows - self.mean).T)
 
-    def statistics(self, sources: Iterable[Array]) -> Statistics:
-        """C and E ψ' over blocks of Y, shape (p, b) each, added up in float64."""
+    def statistics(self, sweep: Sweep) -> Statistics:
+        """C and E ψ' over all blocks of Y, added up in float64."""
         cross: Array = 0.0
         slope: Array = 0.0
         count = 0
-        for Y in sources:
-            scores, slopes = self.contrast.scores(Y)
-            products = product(Y, scores.T)
+        xp, dtype = namespace(self.X), self.X.dtype
+        for products, slopes, size in sweep(self._sums):
             if count:
-                xp = namespace(Y)
                 products, slopes = (xp.asarray(part, dtype=xp.float64) for part in (products, slopes))
             cross, slope = cross + products, slope + slopes
-            count += Y.shape[1]
-        xp, dtype = namespace(self.X), self.X.dtype
+            count += size
         return Statistics(xp.asarray(cross / count, dtype=dtype), xp.asarray(slope / count, dtype=dtype), count)
+
+    def _sums(self, Y: Array) -> tuple[Array, Array, int]:
+        """Y ψ(Y)^T, the sums of ψ'(Y), and the number of columns."""
+        scores, slopes = self.contrast.scores(Y)
+        return product(Y, scores.T), slopes, Y.shape[1]
 
     def decorrelated(self, rows: Array) -> Statistics:
         """Statistics of one batch, without the noise of its sample covariance, which all rows together do not have.
@@ -109,7 +114,7 @@ class Unmixing:
         not cancel in a turn, and would be most of it.
         """
         Y = self.sources(rows)
-        statistics = self.statistics([Y])
+        statistics = self.statistics(lambda work: [work(Y)])
         slope = statistics.slope if self.slope is None else self.slope
         excess = product(Y, Y.T) / len(rows) - self.identity
         return statistics._replace(cross=statistics.cross - excess * slope)
@@ -173,7 +178,7 @@ class Unmixing:
         """Angle by which a rounding of 1 in C can turn the least curved plane."""
         return float(namespace(self.X).finfo(self.X.dtype).eps) / float(self._h().min())
 
-    def leave_saddle(self, sources: Iterable[Array]) -> bool:
+    def leave_saddle(self, sweep: Sweep) -> bool:
         """Turn by 45 degrees in the plane of most negative curvature, if one is negative; whether there was.
 
         Where two sources are mixed half and half the gradient vanishes too. The curvature in the plane (i, j),
@@ -181,14 +186,14 @@ class Unmixing:
         and negative there.
 
         Args:
-            sources: Blocks of Y at the X that `adapt` was called with, shape (p, b) each.
+            sweep: Over blocks of Y at the X that `adapt` was called with.
         """
         assert self.curvature is not None
         assert self.slope is not None
         half, count = 0.0 * self.X, 0
-        for Y in sources:
-            half += product(Y * Y, self.contrast.slopes(Y).T)
-            count += Y.shape[1]
+        for products, size in sweep(lambda Y: (product(Y * Y, self.contrast.slopes(Y).T), Y.shape[1])):
+            half += products
+            count += size
         half = self.signs * (half / count - (self.slope - self.curvature))
         curvature = (half + half.T) * (1 - self.identity)
         i, j = divmod(int(curvature.argmin()), len(curvature))
@@ -203,13 +208,13 @@ class Unmixing:
     def angle(self, turn: Array) -> float:
         """Root mean square of the angles of a turn, over planes: the gradient relative to the curvature."""
         p = turn.shape[0]
-        length = float(namespace(turn).linalg.norm(turn))
+        length = math.sqrt(inner(turn, turn))
         self.far = length > LARGE_TURN * math.sqrt(p)
         return length / math.sqrt(max(p * (p - 1), 1))
 
     def step(self, turn: Array, weight: float) -> None:
         """Turn X by `weight` Ω, or by less where that is far: X (I + w/2 Ω)^-1 (I - w/2 Ω)."""
-        weight = min(weight, LONGEST_TURN * math.sqrt(len(turn)) / max(float(namespace(turn).linalg.norm(turn)), 1e-30))
+        weight = min(weight, LONGEST_TURN * math.sqrt(len(turn)) / max(math.sqrt(inner(turn, turn)), 1e-30))
         half = turn * (weight / 2)
         self.X = self.X @ namespace(turn).linalg.solve(self.identity + half, self.identity - half)
 
@@ -218,10 +223,14 @@ class Unmixing:
         factor = newton_schulz_factor(torch.as_tensor(self.X.T @ self.X))
         self.X = self.X @ namespace(self.X).asarray(factor)
 
-    def negentropy(self, sources: Iterable[Array]) -> float:
-        """Σ_j (E G(y_j) - E G(ν))² over blocks of Y, ν Gaussian: larger means less Gaussian sources."""
+    def negentropy(self, sweep: Sweep) -> float:
+        """Σ_j (E G(y_j) - E G(ν))² over all blocks of Y, ν Gaussian: larger means less Gaussian sources."""
         total, count = torch.zeros(1, dtype=torch.float64), 0
-        for Y in sources:
-            total = total + self.contrast.value(torch.as_tensor(Y)).sum(1, dtype=torch.float64).cpu()
-            count += Y.shape[1]
+        for values, size in sweep(self._values):
+            total = total + values
+            count += size
         return float((total / count - self.contrast.gaussian).square().sum())
+
+    def _values(self, Y: Array) -> tuple[torch.Tensor, int]:
+        """Sums of G(Y) along each source, and the number of columns."""
+        return self.contrast.value(torch.as_tensor(Y)).sum(1, dtype=torch.float64).cpu(), Y.shape[1]

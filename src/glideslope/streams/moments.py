@@ -58,6 +58,17 @@ class Moments:
         self.count = total
         return added
 
+    def merge(self, other: Moments) -> None:
+        """Add the rows that another object has seen."""
+        total = self.count + other.count
+        shift = other.mean - self.mean
+        share = other.count / total
+        between = shift * (self.count * share)
+        self.scatter += other.scatter
+        self.scatter += between * shift if self.scatter.ndim == 1 else torch.outer(between, shift)
+        self.mean += shift * share
+        self.count = total
+
     def forget(self, most: float) -> None:
         """Let the past count as so many rows at most."""
         if self.count > most:

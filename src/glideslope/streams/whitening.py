@@ -54,9 +54,9 @@ def _check_range(scale: Tensor, dtype: torch.dtype) -> None:
     """Refuse standard deviations at which a type has lost digits, or that overflow when squared."""
     tiny = torch.finfo(dtype).tiny
     least, most = tiny / torch.finfo(dtype).eps, 1 / tiny
-    bad = ~((scale >= least) & (scale <= most))
-    if bool(bad.any()):
-        feature = int(bad.nonzero()[0])
+    smallest, largest = torch.aminmax(scale)
+    if not (smallest >= least and largest <= most):
+        feature = int((~((scale >= least) & (scale <= most))).nonzero()[0])
         wider = ", or give dtype='float64'" if dtype == torch.float32 else ""
         raise ValueError(
             f"feature {feature} of X has a standard deviation of {float(scale[feature]):.1e}, and "

@@ -1,0 +1,55 @@
+"""Threads of a fit: pieces of the data side by side, each on one thread, where torch's own threads would wait.
+
+A piece that fits a cache is too small to be worth sharing among threads, but there are many of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import torch
+
+Apply: TypeAlias = Callable[[Callable[..., Any], Sequence[Any]], Iterable[Any]]
+"""Like `map`: a function of every piece, results in the order of the pieces."""
+# More threads than this would wait for the interpreter.
+MOST_THREADS = 8
+
+
+@contextmanager
+def one_thread_if(little: bool) -> Iterator[None]:
+    """Compute with one thread of torch inside the block if there is little to compute, and as before after it.
+
+    Threads that wait for each other, and for those of NumPy's library, would cost more than they save.
+    """
+    before = torch.get_num_threads()
+    if not little or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def side_by_side(device: torch.device, pieces: int) -> Iterator[Apply]:
+    """A `map` over pieces of data that runs as many calls at a time as torch has threads, each on one thread.
+
+    Sums of the results in their order do not depend on the number of threads. Data on another device are mapped one by
+    one, as they come.
+
+    Args:
+        device: Of the computation.
+        pieces: Number of pieces; one needs no other thread.
+    """
+    threads = min(torch.get_num_threads(), pieces, MOST_THREADS)
+    with one_thread_if(device.type == "cpu"):
+        if device.type != "cpu" or threads == 1:
+            yield map
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            yield lambda work, pieces: map(work, pieces) if len(pieces) == 1 else pool.map(work, pieces)

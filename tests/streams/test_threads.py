@@ -41,6 +41,7 @@ def test_few_pieces_and_other_devices_need_no_thread():
     for device, pieces in ((CPU, LEAST_PIECES - 1), (torch.device("meta"), 50)):
         with side_by_side(device, pieces) as apply:
             found = list(apply(lambda _: threading.current_thread(), range(pieces)))
+            assert torch.get_num_threads() == 2
         assert set(found) == {threading.current_thread()}
 
 

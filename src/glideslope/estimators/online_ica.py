@@ -33,7 +33,7 @@ from glideslope.streams.ica_passes import BLOCK_NUMBERS, Descent, separate
 from glideslope.streams.ica_rotation import Unmixing
 from glideslope.streams.ica_stream import SourceStream
 from glideslope.streams.moments import Moments
-from glideslope.streams.threads import Apply, side_by_side
+from glideslope.streams.threads import LEAST_PIECES, Apply, one_thread_if, side_by_side
 from glideslope.streams.whitening import whitening_of
 
 WHITENINGS = ("unit-variance", "arbitrary-variance", False)
@@ -117,7 +117,8 @@ class OnlineICA(StreamEstimator):
         """
         rows = training_rows(self, X, reset=True, least=2)
         blocks = len(rows.slices(BLOCK_NUMBERS))
-        with side_by_side(compute_device(self), blocks) as apply, torch.inference_mode():
+        few = one_thread_if(blocks < LEAST_PIECES)
+        with few, side_by_side(compute_device(self), blocks) as apply, torch.inference_mode():
             self._fit(rows, apply)
         return self
 

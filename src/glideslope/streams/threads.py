@@ -44,24 +44,23 @@ def one_thread_if(little: bool) -> Iterator[None]:
 def side_by_side(device: torch.device, pieces: int) -> Iterator[Apply]:
     """A `map` over pieces of data that runs as many calls at a time as torch has threads, each on one thread.
 
-    Sums of the results in their order do not depend on the number of threads. Data on another device are mapped one by
-    one, as they come.
+    Sums of the results in their order do not depend on the number of threads. Few pieces, and those of other devices,
+    are mapped one by one, by the threads there are.
 
     Args:
         device: Of the computation.
         pieces: Number of pieces of a pass over all data.
     """
     threads = min(torch.get_num_threads(), MOST_THREADS)
-    with one_thread_if(device.type == "cpu"):
-        if device.type != "cpu" or threads == 1 or pieces < LEAST_PIECES:
-            yield map
-            return
-        with ThreadPoolExecutor(threads) as pool:
+    if device.type != "cpu" or threads == 1 or pieces < LEAST_PIECES:
+        yield map
+        return
+    with one_thread_if(True), ThreadPoolExecutor(threads) as pool:
 
-            def spread(work: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
-                if len(pieces) < threads:
-                    return map(work, pieces)
-                groups = [pieces[start : start + IN_A_ROW] for start in range(0, len(pieces), IN_A_ROW)]
-                return chain.from_iterable(pool.map(lambda group: [work(piece) for piece in group], groups))
+        def spread(work: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
+            if len(pieces) < threads:
+                return map(work, pieces)
+            groups = [pieces[start : start + IN_A_ROW] for start in range(0, len(pieces), IN_A_ROW)]
+            return chain.from_iterable(pool.map(lambda group: [work(piece) for piece in group], groups))
 
-            yield spread
+        yield spread

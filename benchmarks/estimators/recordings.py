@@ -1,11 +1,11 @@
-"""OnlineICA on recordings, whose sources depend on each other: `python -m benchmarks.estimators.recordings --eeg FILE.npz`.
+"""OnlineICA on recordings: `python -m benchmarks.estimators.recordings --eeg FILE.npz`.
 
-An EEG (`eeg_uV`, channels x samples, `eog_uV`, `sfreq`) with all its channels, the same between 1 and 40 Hz with 15
-components, one of which is the blink, and patches of scikit-learn's photographs. Against FastICA with its faster
-whitening, both with defaults, float32, from five seeds, in turns in one process. Nobody knows the true sources: J is
-the sum over components of (E log cosh y - that of a Gaussian)², larger is less Gaussian, and a component counts as
-found again by another fit if one of its components correlates with it by more than 0.95. Prints a table and writes
-benchmarks/results/recordings.json.
+Their sources depend on each other. An EEG (`eeg_uV`, channels x samples, `eog_uV`, `sfreq`) with all its channels, the
+same between 1 and 40 Hz with 15 components, one of which is the blink, and patches of scikit-learn's photographs.
+Against FastICA with its faster whitening, both with defaults, float32, from five seeds, in turns in one process. Nobody
+knows the true sources: J is the sum over components of (E log cosh y - that of a Gaussian)², larger is less Gaussian,
+and a component counts as found again by another fit if one of its components correlates with it by more than 0.95.
+Prints a table and writes benchmarks/results/recordings.json.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "recordings.json"
 SEEDS = range(5)
 GAUSSIAN = 0.3745672074914594  # E log cosh of a standard Gaussian
 SAME = 0.95
-MEANING = "medians over seeds; J and the shares of components found again are defined in benchmarks/estimators/recordings.py"
+MEANING = "medians over seeds; J and shares as defined in benchmarks/estimators/recordings.py"
 
 
 def patches(side, each):
@@ -106,13 +106,28 @@ def compare(X, p, signal):
     return found
 
 
+def table(recordings):
+    """Of docs/estimators.md."""
+    titles = ("recording", "seconds, ours and FastICA's", "J, ours and FastICA's", "ours found again")
+    yield "| " + " | ".join((*titles, "FastICA's", "FastICA's by ours")) + " |"
+    yield "|---|---|---|---|---|---|"
+    for name, one in recordings.items():
+        seconds, J = (", ".join(f"{value:.3g}" for value in one[what].values()) for what in ("seconds", "J"))
+        again = " | ".join(f"{100 * share:.0f} %" for share in one["found again"].values())
+        yield f"| {name} | {seconds} | {J} | {again} |"
+
+
 def main():
     """Run, record and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--eeg", type=Path, help="an .npz file; left out without it")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true", help="print the table of what is recorded, and run nothing")
     options = parser.parse_args()
+    if options.table:
+        print("\n".join(table(json.loads(options.output.read_text(encoding="utf-8"))["recordings"])))
+        return
     torch.set_num_threads(options.threads)
     jobs = {}
     with threadpool_limits(options.threads):

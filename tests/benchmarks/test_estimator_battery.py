@@ -21,9 +21,15 @@ def test_the_page_has_the_table_of_the_record():
     assert [line for line in battery.table(record["ica"]) if line not in lines] == []
 
 
-def test_every_kind_is_recorded_with_ten_data_sets():
+def test_all_targets_are_met_by_the_record():
+    record = json.loads(battery.RESULTS.read_text(encoding="utf-8"))
+    assert [text for text, found, most, _ in battery.verdicts(record["ica"]) if found > most] == []
+
+
+def test_every_kind_is_recorded_in_four_sizes_with_ten_data_sets():
     record = json.loads(battery.RESULTS.read_text(encoding="utf-8"))
     assert set(record["ica"]) == set(KINDS)
+    assert {tuple(sizes) for sizes in record["ica"].values()} == {tuple(f"{n} x {N}" for n, N in battery.SIZES)}
     assert {one["data_sets"] for sizes in record["ica"].values() for one in sizes.values()} == {10}
 
 

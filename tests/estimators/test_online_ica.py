@@ -344,3 +344,9 @@ def test_every_contrast_can_be_pickled(fun):
     fitted = OnlineICA(fun=fun, random_state=0).fit(data)
     twin = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(twin.partial_fit(data).components_, fitted.partial_fit(data).components_)
+
+
+def test_signals_in_rows_are_refused_before_their_covariance_fills_the_memory():
+    data = mixture(3, 9000)[0]
+    with pytest.raises(ValueError, match=r"only 3 samples \(rows\) of 9000 features .* give X.T"):
+        OnlineICA(3).fit(data.T)

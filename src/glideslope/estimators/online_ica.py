@@ -36,6 +36,8 @@ from glideslope.streams.moments import Moments
 from glideslope.streams.threads import LEAST_PIECES, Apply, one_thread_if, side_by_side
 from glideslope.streams.whitening import whitening_of
 
+# More features than this, and than samples, are most likely signals in rows; their covariance would fill the memory.
+WIDE = 8192
 WHITENINGS = ("unit-variance", "arbitrary-variance", False)
 
 
@@ -191,7 +193,12 @@ class OnlineICA(StreamEstimator):
             warnings.warn(f"OnlineICA: {'. '.join(reasons)}", ConvergenceWarning, stacklevel=stacklevel)
 
     def _begin(self, rows: Rows, *, whole: bool) -> None:
-        n = rows.shape[1]
+        N, n = rows.shape
+        if whole and N < n and n > WIDE:
+            raise ValueError(
+                f"OnlineICA needs the covariance of all features, and X has only {N} samples (rows) of {n} features "
+                f"(columns). If signals are rows, give X.T; otherwise reduce the features first, by OnlinePCA"
+            )
         self._check_parameters(n)
         generator = generator_of(self.random_state)
         p = self._count(n)

@@ -194,7 +194,7 @@ class OnlineICA(StreamEstimator):
 
     def _begin(self, rows: Rows, *, whole: bool) -> None:
         N, n = rows.shape
-        if whole and N < n and n > WIDE:
+        if whole and n > N and n > WIDE:
             raise ValueError(
                 f"OnlineICA needs the covariance of all features, and X has only {N} samples (rows) of {n} features "
                 f"(columns). If signals are rows, give X.T; otherwise reduce the features first, by OnlinePCA"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 
@@ -20,6 +21,16 @@ def landing(rotations: Rotations, lr: float, scale_lr: float = 0.0) -> torch.opt
     if scale_lr:
         groups.append({"params": [rotations.scales], "orthogonal": False, "lr": scale_lr})
     return gs.LandingAdam(groups, lr=lr)
+
+
+def linear(done: float) -> float:
+    """Share of the learning rate that is left after this share of the steps: falls evenly to zero."""
+    return 1 - done
+
+
+def cosine(done: float) -> float:
+    """The same, flat at both ends: the decay of the code in use for rotations."""
+    return (1 + math.cos(math.pi * done)) / 2
 
 
 class Values:
@@ -45,10 +56,11 @@ def learn(
     *,
     checkpoints: str | os.PathLike[str] | None = None,
     every: int = 10,
+    decay: Callable[[float], float] = linear,
     report: Callable[[int, float], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> list[float]:
-    """Minimise the objective with learning rates that fall linearly to zero; returns its value at every step done.
+    """Minimise the objective with learning rates that fall to zero; returns its value at every step done.
 
     Args:
         rotations: Changed in place.
@@ -57,10 +69,11 @@ def learn(
         steps: In all, those before a resume included.
         checkpoints: Folder; a run that finds checkpoints there goes on from the latest, to the same rotations.
         every: Steps from one checkpoint to the next.
+        decay: `linear` or `cosine`.
         report: Called with every step and value.
         stop: Asked after every step; True ends the run early, with a checkpoint.
     """
-    schedule, values = LambdaLR(optimizer, lambda step: 1 - step / steps), Values(steps)
+    schedule, values = LambdaLR(optimizer, lambda step: decay(step / steps)), Values(steps)
     done = 0
     if checkpoints:
         done = gs.load_checkpoint(checkpoints, rotations, optimizer, schedule=schedule, values=values)

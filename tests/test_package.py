@@ -35,6 +35,10 @@ def modules_after(*statements: str) -> list[set[str]]:
     return [found - set(sys.stdlib_module_names) for found in names]
 
 
+def test_completion_offers_the_public_names_and_no_others():
+    assert set(dir(gs)) == {*gs.__all__, "estimators"}
+
+
 def test_importing_glideslope_loads_nothing_beyond_torch_and_numpy():
     before, after = modules_after("import torch, numpy", "import glideslope")
     assert not after & {"sklearn", "matplotlib", "pandas"}

@@ -76,6 +76,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted([*__all__, "estimators"])
+
+
 def __getattr__(name: str) -> ModuleType:
     """`glideslope.estimators`, imported when first used: it needs scikit-learn."""
     if name == "estimators":

@@ -145,7 +145,10 @@ def write_bad_files(folder):
     ("name", "message"),
     [
         ("missing.pt", "No such file or directory"),
-        ("folder.pt", "Is a directory"),
+        (
+            "folder.pt",
+            "is a folder. A checkpoint of gs.save_checkpoint, one folder per step, becomes a file by: python -m",
+        ),
         ("truncated.pt", "is not a readable checkpoint ("),
         ("empty.pt", "is not a readable checkpoint ("),
         ("text.pt", "is no checkpoint, or holds more than tensors and layers of torch.nn; save model.state_dict()"),

@@ -173,6 +173,16 @@ def test_a_matrix_whose_steps_are_mostly_shortened_is_told_of_once(normal_step):
     step_often(optimizer, X, 100.0)  # a second warning would be an error
 
 
+def test_a_matrix_whose_gradients_are_mostly_not_finite_is_told_of_once():
+    X = torch.nn.Parameter(gs.random_stiefel(20, 5, generator=seeded()))
+    optimizer = gs.LandingSGD([("layer.weight", X)], lr=0.01)
+    with pytest.warns(UserWarning, match=r"100 of the last 100 gradients of 'layer.weight'.*infinite or NaN"):
+        step_often(optimizer, X, float("nan"))
+    step_often(optimizer, X, float("inf"))  # a second warning would be an error
+    with pytest.warns(UserWarning, match="shortened"):  # the other kind of trouble is still told of
+        step_often(optimizer, X, 1e6, steps=201)
+
+
 def test_a_few_shortened_steps_are_not_told_of():
     X = torch.nn.Parameter(gs.random_stiefel(20, 5, generator=seeded()))
     optimizer = gs.LandingSGD([X], lr=0.01)

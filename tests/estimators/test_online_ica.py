@@ -350,3 +350,8 @@ def test_signals_in_rows_are_refused_before_their_covariance_fills_the_memory():
     data = mixture(3, 9000)[0]
     with pytest.raises(ValueError, match=r"only 3 samples \(rows\) of 9000 features .* give X.T"):
         OnlineICA(3).fit(data.T)
+
+
+def test_more_components_than_samples_are_refused_from_the_shape():
+    with pytest.raises(ValueError, match="from 1 to n_samples - 1, samples being rows, = 5; got 6"):
+        OnlineICA(6).fit(mixture(6, 400)[0].T)

@@ -215,6 +215,27 @@ def test_a_sum_can_say_its_type():
     assert bool(gs.check_gradient(problem))
 
 
+def test_an_error_of_torch_in_the_function_says_at_which_x():
+    A = spread_data(40, 40)
+    with pytest.raises(RuntimeError, match=r"cannot be evaluated at X, torch.float64 of shape \(30, 4\): mat1 and mat2"):
+        gs.minimize(lambda X: (X.T @ A @ X).trace(), gs.random_stiefel(30, 4, dtype=A.dtype))
+    with pytest.raises(RuntimeError, match=r"cannot be evaluated at X, torch.float32 of shape \(40, 4\): expected"):
+        gs.minimize(lambda X: (X.T @ A @ X).trace(), gs.random_stiefel(40, 4))
+
+
+def test_a_solution_is_no_start_but_its_x_is():
+    solution = gs.minimize(lambda X: X.square().sum(), torch.eye(3, 2))
+    with pytest.raises(ValueError, match="got Solution: give its X"):
+        gs.minimize(lambda X: X.square().sum(), solution)
+
+
+def test_a_history_prints_its_length_and_ends():
+    history = gs.minimize(lambda X: X[0].sum(), torch.eye(3, 2), max_epochs=20).history
+    assert len(history) > 2
+    assert repr(history).startswith(f"History of {len(history)} records, from Record(step=0,")
+    assert len(repr(history)) < 600
+
+
 @pytest.mark.parametrize("X0", [torch.eye(2, 6), torch.ones(6), torch.ones(2, 6, 2)], ids=lambda X: str(tuple(X.shape)))
 def test_a_start_of_a_function_that_is_not_one_tall_matrix_is_refused(X0):
     with pytest.raises(ValueError, match=r"X0 must have shape \(n, p\) with n >= p; got"):

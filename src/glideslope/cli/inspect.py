@@ -121,6 +121,11 @@ def load(path: Path) -> object:
         nn.functional.relu,
         nn.functional.gelu,
     ]
+    if path.is_dir():
+        raise ValueError(
+            "is a folder. A checkpoint of gs.save_checkpoint, one folder per step, becomes a file by: "
+            "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER file.pt"
+        )
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(known):
             warnings.simplefilter("ignore")  # torch warns of what the errors below say

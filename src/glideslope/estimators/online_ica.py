@@ -199,7 +199,7 @@ class OnlineICA(StreamEstimator):
                 f"OnlineICA needs the covariance of all features, and X has only {N} samples (rows) of {n} features "
                 f"(columns). If signals are rows, give X.T; otherwise reduce the features first, by OnlinePCA"
             )
-        self._check_parameters(n)
+        self._check_parameters(n, N if whole else None)
         generator = generator_of(self.random_state)
         p = self._count(n)
         self._stream = SourceStream(
@@ -280,8 +280,11 @@ class OnlineICA(StreamEstimator):
             )
         check_is_fitted(self)
 
-    def _check_parameters(self, n_features: int) -> None:
-        check_whole("n_components", self.n_components, most=n_features, limit="n_features", optional=True)
+    def _check_parameters(self, n_features: int, n_samples: int | None) -> None:
+        most, limit = n_features, "n_features"
+        if n_samples is not None and n_samples <= n_features and self.whiten:
+            most, limit = n_samples - 1, "n_samples - 1, samples being rows,"
+        check_whole("n_components", self.n_components, most=most, limit=limit, optional=True)
         check_whole("max_iter", self.max_iter)
         check_whole("n_restarts", self.n_restarts)
         check_tolerance("tol", self.tol)

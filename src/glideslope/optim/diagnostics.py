@@ -63,15 +63,18 @@ class Diagnostics(list[MatrixDiagnosis]):
     __repr__ = __str__
 
 
-def shortened_recently(bucket: Bucket) -> int:
-    """After every `STEPS_BETWEEN_LOOKS` steps, how many of them were shortened, of the worst matrix; else 0."""
+def counted_recently(bucket: Bucket) -> tuple[int, int]:
+    """After every `STEPS_BETWEEN_LOOKS` steps, how many were shortened and skipped, of the worst matrix; else 0, 0."""
     steps, before = bucket.watched
     if before is not None and steps + 1 < STEPS_BETWEEN_LOOKS:
         bucket.watched = (steps + 1, before)
-        return 0
-    counted = bucket.numbers("shortened", torch.int64).clone()
+        return 0, 0
+    counted = torch.stack([bucket.numbers(name, torch.int64).flatten() for name in ("shortened", "skipped")])
     bucket.watched = (0, counted)
-    return 0 if before is None or before.shape != counted.shape else int((counted - before).max())
+    if before is None or before.shape != counted.shape:
+        return 0, 0
+    shortened, skipped = (counted - before).amax(1).tolist()
+    return shortened, skipped
 
 
 def warn_of_shortening(who: str, name: str, shape: tuple[int, ...], recent: int, lands: bool) -> None:
@@ -91,6 +94,23 @@ def warn_of_shortening(who: str, name: str, shape: tuple[int, ...], recent: int,
         f"{who}: {recent} of the last {STEPS_BETWEEN_LOOKS} steps of {name!r} (or of a matrix stepped with it), "
         f"{shape[-2]} x {shape[-1]}, were shortened to stay in the safe region: they are shorter than lr asks for. To "
         f"change that, {advice}. optimizer.diagnostics() counts shortened steps. This is said once.",
+        stacklevel=callers_level(),
+    )
+
+
+def warn_of_skipping(who: str, name: str, recent: int) -> None:
+    """Warn, at the caller's line, that most gradients of a matrix are not finite.
+
+    Args:
+        who: The optimizer.
+        name: The parameter.
+        recent: How many of the last `STEPS_BETWEEN_LOOKS` gradients were not.
+    """
+    warnings.warn(
+        f"{who}: {recent} of the last {STEPS_BETWEEN_LOOKS} gradients of {name!r} (or of a matrix stepped with it) "
+        "were infinite or NaN. Such a matrix stays where it is, so nothing is learnt. Look at the loss, and for a free "
+        "parameter that overflowed: lower lr, or clip the gradients. optimizer.diagnostics() counts skipped steps. "
+        "This is said once.",
         stacklevel=callers_level(),
     )
 

@@ -12,7 +12,7 @@ from glideslope.engine.row_blocks import Summed
 from glideslope.engine.rule import StepOutcome
 from glideslope.optim.base import COUNTERS, Group, StiefelOptimizer
 from glideslope.optim.bucket import Bucket
-from glideslope.optim.diagnostics import STEPS_BETWEEN_LOOKS, shortened_recently, warn_of_shortening
+from glideslope.optim.diagnostics import STEPS_BETWEEN_LOOKS, counted_recently, warn_of_shortening, warn_of_skipping
 from glideslope.optim.momentum_and_adam import (
     Estimate,
     Momentum,
@@ -34,7 +34,8 @@ class LandingOptimizer(StiefelOptimizer):
     """Steps of `glideslope.formulas.landing_step` along whatever gradient estimate a subclass makes."""
 
     takes_sharded = True
-    _told_of_shortening = False
+    _told: frozenset[str] = frozenset()
+    """Of which kinds of trouble a warning was given."""
 
     def _region_is_spectral(self, group: Group) -> bool:
         return rule_of(group).is_spectral
@@ -46,7 +47,7 @@ class LandingOptimizer(StiefelOptimizer):
             count(bucket, bucket.step(X, self._estimate(bucket, X, G, known, group)))
         else:
             self._step_scaled(bucket, X, G, group)
-        self._tell_of_shortening(bucket, group)
+        self._tell_of_trouble(bucket, group)
 
     def _step_scaled(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> None:
         sizes = bucket.norm_and_slope(X, G) if group["scale"] == "free" else None
@@ -86,15 +87,23 @@ class LandingOptimizer(StiefelOptimizer):
         if radial is not None:
             move_scale(bucket, self._scale_change(bucket, of_moved(radial, outcome), group))
 
-    def _tell_of_shortening(self, bucket: Bucket, group: Group) -> None:
-        """Warn once if most of a hundred steps of a matrix were shortened; on the CPU, where looking costs nothing."""
-        if self._told_of_shortening or bucket.device.type != "cpu" or torch.compiler.is_compiling():
+    def _tell_of_trouble(self, bucket: Bucket, group: Group) -> None:
+        """Warn once if most of a hundred steps of a matrix were shortened, once if most were skipped.
+
+        On the CPU, where looking costs nothing.
+        """
+        if len(self._told) == 2 or bucket.device.type != "cpu" or torch.compiler.is_compiling():
             return
-        recent = shortened_recently(bucket)
-        if 2 * recent > STEPS_BETWEEN_LOOKS:
-            self._told_of_shortening = True
-            name = next(name for name, param in self._named(group) if param is bucket.params[0])
-            warn_of_shortening(type(self).__name__, name, bucket.matrix_shape, recent, bucket.rule.lands)
+        shortened, skipped = counted_recently(bucket)
+        if 2 * max(shortened, skipped) <= STEPS_BETWEEN_LOOKS:
+            return
+        who, name = type(self).__name__, next(name for name, param in self._named(group) if param is bucket.params[0])
+        if 2 * shortened > STEPS_BETWEEN_LOOKS and "shortened" not in self._told:
+            self._told |= {"shortened"}
+            warn_of_shortening(who, name, bucket.matrix_shape, shortened, bucket.rule.lands)
+        if 2 * skipped > STEPS_BETWEEN_LOOKS and "skipped" not in self._told:
+            self._told |= {"skipped"}
+            warn_of_skipping(who, name, skipped)
 
     def _needed(self, bucket: Bucket, X: Tensor, G: Tensor, group: Group) -> Any:
         """Products or norms that the estimate needs, by a method of the bucket, which may sum over ranks; or None."""

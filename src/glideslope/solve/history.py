@@ -44,7 +44,10 @@ def advice(reason: str, source: Source, schedule_is_constant: bool, n_steps: int
             f"{ADVICE[reason]}With minibatches and a constant step the gradient stays noisy: "
             "try gradient='saga', or schedule='1/sqrt'."
         )
-    return f"{ADVICE[reason]}Try a larger {reason}, or another step_size."
+    return (
+        f"{ADVICE[reason]}Try a larger {reason}, or another step_size. If the value no longer falls, the function may "
+        "have kinks (abs, relu, max), where its gradient does not vanish: smooth them."
+    )
 
 
 class Measured(NamedTuple):

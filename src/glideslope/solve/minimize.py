@@ -258,7 +258,8 @@ def first_iterate(problem: Problem, X0: Any, seed: int) -> Tensor:
         wide = problem.dtype or torch.get_default_dtype()
         return random_stiefel(*problem.shape, generator=generator, dtype=wide).to(problem.device or "cpu")
     if not isinstance(X0, (Tensor, np.ndarray)):
-        raise ValueError(f"X0 must be a torch tensor or a NumPy array; got {type(X0).__name__}")
+        instead = ": give its X" if isinstance(X0, Solution) else ""
+        raise ValueError(f"X0 must be a torch tensor or a NumPy array; got {type(X0).__name__}{instead}")
     X = torch.from_numpy(X0.copy()) if isinstance(X0, np.ndarray) else X0.detach().clone()
     X = X.contiguous()
     if X.ndim != 2 or X.shape[0] < X.shape[1] or (problem.shape is not None and tuple(X.shape) != problem.shape):

@@ -278,16 +278,19 @@ class RowSum(Problem):
 
 
 def differentiate(function: Callable[[Tensor], Tensor], X: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Value and gradient of a torch function, None where autograd finds no way from the value back to X.
-
-    Writes neither X.grad nor X.requires_grad.
-    """
+    """Value and gradient of a torch function, None where no way leads from the value back to X. Writes nothing of X."""
     with torch.inference_mode(False), torch.enable_grad():
         point = X.detach().clone().requires_grad_()
-        value = function(point)
+        try:
+            value = function(point)
+        except RuntimeError as error:
+            if type(error) is not RuntimeError:
+                raise  # out of memory, and errors of the caller's own
+            where = f"{point.dtype} of shape {tuple(point.shape)}"
+            raise RuntimeError(f"the function cannot be evaluated at X, {where}: {error}") from error
         if not isinstance(value, Tensor) or value.shape != () or value.is_complex():
             got = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"the function must return a real tensor of shape (); got {got}")
+            raise ValueError(f"the function must return a real scalar, a tensor of shape (); got {got}")
         if not value.requires_grad:
             return value, None
         (G,) = torch.autograd.grad(value, point, allow_unused=True)

@@ -24,11 +24,15 @@ class Record(NamedTuple):
     shortened: int
 
 
-@dataclass
+@dataclass(repr=False)
 class History:
     """Records in order; each column of `Record` is an array: history.value, history.seconds, ..."""
 
     records: list[Record] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        ends = f", from {self.records[0]} to {self.records[-1]}" if self.records else ""
+        return f"History of {len(self.records)} records{ends}"
 
     def __len__(self) -> int:
         return len(self.records)

@@ -75,9 +75,10 @@ def selected_places(model: nn.Module, everywhere: list[Place], select: Select) -
         return named_places(everywhere, patterns)
     if types and len(types) == len(items):
         return weights_of_types(model, types)
+    layer = f"a layer, {type(select).__name__}(...): give its name or type" if isinstance(select, nn.Module) else None
     raise ValueError(
         f"{CALLER}: select must be a module type or a tuple of them, a list of names or patterns, or a predicate "
-        f"(name, parameter, module); got {type(select).__name__ if isinstance(select, nn.Module) else select!r}"
+        f"(name, parameter, module); got {layer or repr(select)}"
     )
 
 

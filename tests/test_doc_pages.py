@@ -28,6 +28,7 @@ NOT_RUN_HERE = {
 }
 NEEDS = {
     "docs/muon.md": pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch.optim.Muon needs torch 2.9"),
+    "docs/training-loops.md": pytest.mark.skipif(torch.__version__ < (2, 7), reason="torch 2.6 cannot trace a step"),
     "docs/scaling.md": pytest.mark.skipif(torch.__version__ < (2, 7), reason="FSDP2 on the CPU needs torch 2.7"),
 }
 

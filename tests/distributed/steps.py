@@ -344,4 +344,4 @@ def unsupported():
 
 
 # With torch 2.6: FSDP2 on the CPU; gloo on complex numbers, which variance_reduction gathers.
-NEED_NEWER_TORCH = (models, mixed_precision, scales, hybrid, variance_reduction)
+NEED_NEWER_TORCH = (models, mixed_precision, scales, hybrid, variance_reduction, checkpoint_disagreements)

@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 import glideslope as gs
 from glideslope.ranks.dtensors import placed
@@ -63,7 +64,15 @@ def gradient_at(i, param, step):
 
 def whole(tensor):
     detached = tensor.detach()
-    return (detached.full_tensor() if hasattr(detached, "full_tensor") else detached).clone()
+    if not hasattr(detached, "full_tensor"):
+        return detached.clone()
+    if not detached.is_complex():
+        return detached.full_tensor().clone()
+    # Pairs of real numbers, because gloo moves no complex ones with torch 2.6.
+    local, shape = torch.view_as_real(detached.to_local()), (*detached.shape, 2)
+    stride = torch.empty(shape, device="meta").stride()
+    pairs = DTensor.from_local(local, detached.device_mesh, detached.placements, shape=torch.Size(shape), stride=stride)
+    return torch.view_as_complex(pairs.full_tensor())
 
 
 def train_matrices(params, optimizer, steps=STEPS, first=0):

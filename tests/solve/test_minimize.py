@@ -217,7 +217,9 @@ def test_a_sum_can_say_its_type():
 
 def test_an_error_of_torch_in_the_function_says_at_which_x():
     A = spread_data(40, 40)
-    with pytest.raises(RuntimeError, match=r"cannot be evaluated at X, torch.float64 of shape \(30, 4\): mat1 and mat2"):
+    with pytest.raises(
+        RuntimeError, match=r"cannot be evaluated at X, torch.float64 of shape \(30, 4\): mat1 and mat2"
+    ):
         gs.minimize(lambda X: (X.T @ A @ X).trace(), gs.random_stiefel(30, 4, dtype=A.dtype))
     with pytest.raises(RuntimeError, match=r"cannot be evaluated at X, torch.float32 of shape \(40, 4\): expected"):
         gs.minimize(lambda X: (X.T @ A @ X).trace(), gs.random_stiefel(40, 4))

@@ -135,8 +135,9 @@ def solve_sample(model: Unmixing, Z: Array, enough: float, *, from_anywhere: boo
     """
     xp = namespace(Z)
     # torch keeps to its number of threads; NumPy's library may wake others, for ten times as long.
+    # (A float, because NumPy 1 divides float32 by a large int in float64.)
     variances, directions = (
-        xp.asarray(part) for part in torch.linalg.eigh(torch.as_tensor(product(Z, Z.T) / Z.shape[1]))
+        xp.asarray(part) for part in torch.linalg.eigh(torch.as_tensor(product(Z, Z.T) / float(Z.shape[1])))
     )
     least = float(xp.finfo(Z.dtype).eps) * float(variances.max())
     white = product(directions / xp.sqrt(variances.clip(least)) @ directions.T, Z)

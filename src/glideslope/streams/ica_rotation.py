@@ -116,7 +116,7 @@ class Unmixing:
         Y = self.sources(rows)
         statistics = self.statistics(lambda work: [work(Y)])
         slope = statistics.slope if self.slope is None else self.slope
-        excess = product(Y, Y.T) / len(rows) - self.identity
+        excess = product(Y, Y.T) / float(len(rows)) - self.identity
         return statistics._replace(cross=statistics.cross - excess * slope)
 
     def adapt(self, statistics: Statistics, share: float = 1.0) -> None:
@@ -194,7 +194,7 @@ class Unmixing:
         for products, size in sweep(lambda Y: (product(Y * Y, self.contrast.slopes(Y).T), Y.shape[1])):
             half += products
             count += size
-        half = self.signs * (half / count - (self.slope - self.curvature))
+        half = self.signs * (half / float(count) - (self.slope - self.curvature))
         curvature = (half + half.T) * (1 - self.identity)
         i, j = divmod(int(curvature.argmin()), len(curvature))
         if not curvature[i, j] < 0:

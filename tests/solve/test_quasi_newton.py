@@ -437,5 +437,5 @@ def test_a_problem_that_changes_x_is_refused_and_a_function_that_does_changes_it
     [(lambda X: X.sum(0), r"torch.float64 of shape \(2,\)"), (lambda X: 1.0, "float"), (lambda X: None, "NoneType")],
 )
 def test_a_function_that_returns_no_scalar_is_an_error_that_says_what_it_got(function, got):
-    with pytest.raises(ValueError, match=rf"a real tensor of shape \(\); got {got}"):
+    with pytest.raises(ValueError, match=rf"a real scalar, a tensor of shape \(\); got {got}"):
         gs.minimize(function, stiefel(6, 2))

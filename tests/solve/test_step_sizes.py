@@ -145,9 +145,9 @@ def test_what_is_no_problem_is_refused():
         gs.minimize(3)
     with pytest.raises(ValueError, match=r"needs a sum of terms; a function of X is one term. Give gs.problems.Finite"):
         gs.minimize(lambda X: X.sum(), stiefel(6, 2), gradient="saga", step_size=0.1)
-    with pytest.raises(ValueError, match=r"a real tensor of shape \(\); got torch.float64 of shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"a real scalar, a tensor of shape \(\); got torch.float64 of shape \(2,\)"):
         gs.minimize(lambda X: X.sum(0), stiefel(6, 2))
-    with pytest.raises(ValueError, match=r"a real tensor of shape.*; got float"):
+    with pytest.raises(ValueError, match=r"a real scalar, a tensor of shape.*; got float"):
         gs.minimize(lambda X: 1.0, stiefel(6, 2))
     with pytest.raises(ValueError, match="not finite at X0"):
         gs.minimize(lambda X: X.sum() * float("nan"), stiefel(6, 2))

@@ -1,6 +1,7 @@
 """Pieces of data side by side: the same results whatever the number of threads, and nothing left behind."""
 
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from sources import mixture
 
 from glideslope.estimators import OnlineICA, OnlinePCA
+from glideslope.streams.moments import Moments
 from glideslope.streams.threads import IN_A_ROW, LEAST_PIECES, side_by_side
 
 CPU = torch.device("cpu")
@@ -72,3 +74,18 @@ def test_a_fit_does_not_depend_on_the_number_of_threads(make, tmp_path):
     data[690_000, 2] = data[500_000, 5] = np.nan
     with pytest.raises(ValueError, match="row 500000, column 5"):
         make().fit(data)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: OnlineICA(2, random_state=0, max_iter=1), lambda: OnlinePCA(n_components=0.5)]
+)
+def test_many_features_have_one_scatter_matrix_and_not_one_for_every_piece(make, monkeypatch):
+    torch.set_num_threads(2)
+    made = []
+    plain = Moments.__init__
+    monkeypatch.setattr(Moments, "__init__", lambda self, *a, **k: made.append(k["covariance"]) or plain(self, *a, **k))
+    data = np.random.default_rng(0).standard_normal((9000, 520)).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        make().fit(data)
+    assert sum(made) <= 2  # that of the stream and that of the data

@@ -33,7 +33,7 @@ from glideslope.streams.ica_passes import BLOCK_NUMBERS, Descent, separate
 from glideslope.streams.ica_rotation import Unmixing
 from glideslope.streams.ica_stream import SourceStream
 from glideslope.streams.moments import Moments
-from glideslope.streams.threads import LEAST_PIECES, Apply, one_thread_if, side_by_side
+from glideslope.streams.threads import LEAST_PIECES, Apply, one_thread_if
 from glideslope.streams.whitening import whitening_of
 
 # More features than this, and than samples, are most likely signals in rows; their covariance would fill the memory.
@@ -118,9 +118,8 @@ class OnlineICA(StreamEstimator):
             y: Ignored.
         """
         rows = training_rows(self, X, reset=True, least=2)
-        blocks = len(rows.slices(BLOCK_NUMBERS))
-        few = one_thread_if(blocks < LEAST_PIECES)
-        with few, side_by_side(compute_device(self), blocks) as apply, torch.inference_mode():
+        few = one_thread_if(len(rows.slices(BLOCK_NUMBERS)) < LEAST_PIECES)
+        with few, self._side_by_side(rows, BLOCK_NUMBERS) as apply, torch.inference_mode():
             self._fit(rows, apply)
         return self
 

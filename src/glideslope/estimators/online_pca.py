@@ -28,7 +28,7 @@ from glideslope.streams.centred import Centred, CentredSparse, SparseRows
 from glideslope.streams.moments import PIECE_NUMBERS
 from glideslope.streams.pca_passes import Refinement
 from glideslope.streams.pca_stream import Subspace
-from glideslope.streams.threads import one_thread_if, side_by_side
+from glideslope.streams.threads import one_thread_if
 
 # Samples of a batch by default: smaller ones take longer, larger ones find less in the same pass.
 SMALLEST_BATCH = 256
@@ -161,7 +161,7 @@ class OnlinePCA(PrincipalModel):
                     data.down(torch.linalg.eigh(data.products())[1][:, -stream.followed :].to(rows.dtype))
                 )
         else:
-            with side_by_side(compute_device(self), len(rows.slices(PIECE_NUMBERS))) as apply:
+            with self._side_by_side(rows, PIECE_NUMBERS) as apply:
                 moments = self._moments(rows, apply, progress)
             stream.take_over(moments)
         if self._share is not None and stream.X is not None:

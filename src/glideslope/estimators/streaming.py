@@ -6,6 +6,7 @@ import sys
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from glideslope.estimators.inputs import batches_of, compute_device, numbered, t
 from glideslope.solve.rows import BLOCK_NUMBERS, Rows, refuse_what_is_not_finite
 from glideslope.streams.centred import SparseRows
 from glideslope.streams.moments import PIECE_NUMBERS, Moments
-from glideslope.streams.threads import Apply
+from glideslope.streams.threads import Apply, side_by_side
 
 
 class Progress:
@@ -124,9 +125,20 @@ class StreamEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self.n_samples_seen_ += len(rows)
         self.n_iter_ = 1
 
+    def _side_by_side(self, rows: Rows, numbers: int) -> AbstractContextManager[Apply]:
+        """`side_by_side` for blocks of so many numbers, but one by one where sums of a block are larger than it."""
+        wide = rows.shape[1] ** 2 > numbers
+        return side_by_side(compute_device(self), 0 if wide else len(rows.slices(numbers)))
+
     def _moments(self, rows: Rows, apply: Apply, progress: Progress) -> Moments:
         """Mean and covariance by one pass over the data, which also looks for NaN and infinity."""
         device = compute_device(self)
+        if rows.shape[1] ** 2 > PIECE_NUMBERS:  # the scatter matrix of a piece would be larger than the piece
+            whole = Moments(rows.shape[1], covariance=True, device=device)
+            for batch in batches_of(rows, max(1, PIECE_NUMBERS // rows.shape[1]), self, None):
+                whole.update(batch)
+                progress.say(f"covariance, {whole.count:.0f} of {len(rows)} samples")
+            return whole
 
         def of_block(where: slice) -> Moments:
             block = rows.take(where)

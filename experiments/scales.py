@@ -109,7 +109,6 @@ SCALES: dict[str, Scale] = {
             seeds=3,
             search_epochs=3,
             search_images=5000,
-            precision="bfloat16",
             long=True,
         ),
     ),

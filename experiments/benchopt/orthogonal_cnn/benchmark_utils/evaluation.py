@@ -31,9 +31,10 @@ def measure(model, images, *, with_projected):
 
 def accuracy_of(model, images):
     model.eval()
+    batches = (batch.contiguous(memory_format=torch.channels_last) for batch in images.test.split(500))
     right = sum(
         (model(batch).argmax(1) == labels).sum()
-        for batch, labels in zip(images.test.split(500), images.test_labels.split(500), strict=True)
+        for batch, labels in zip(batches, images.test_labels.split(500), strict=True)
     )
     return int(right) / len(images.test)
 

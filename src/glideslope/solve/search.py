@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from glideslope.engine.eigenvalues import upper_eigenvalue
+from glideslope.engine.inverse_root import inverse_square_root_series
 from glideslope.formulas.field import skew
-from glideslope.formulas.normal import inverse_square_root_series
 from glideslope.formulas.orthogonality import subtract_identity_
 from glideslope.formulas.penalty import penalty
 from glideslope.solve.checkpoint import Resumable, State, on_device

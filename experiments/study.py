@@ -49,7 +49,7 @@ class Study:
     long: bool = False
     """Whether every run is recorded as soon as it is finished, seed by seed, and not all of them at the end."""
     in_the_time_of_others: tuple[str, ...] = ()
-    """Methods that get the seconds of the longest other run of their seed, where there is one (long studies only)."""
+    """Methods that run last and get the seconds of the longest run of the others (long studies only)."""
 
     def __post_init__(self) -> None:
         for method, other in self.step_size_of.items():

@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -190,11 +190,21 @@ def sweep(
     if len(found):
         chosen.update(best_steps(found[found["phase"] == SEARCH], study))
         chosen.update({name: chosen[other] for name, other in study.step_size_of.items() if other in chosen})
+    bounded = [name for name in study.methods if name in study.in_the_time_of_others and name in chosen]
+
+    def step_of(name: str) -> list[float] | None:
+        return None if (step := chosen[name]) is None else [step]
+
+    def lacks(name: str, seed: int) -> bool:
+        return not has(found, RUN, name, chosen[name], seed)
+
     for seeds in [(seed,) for seed in study.seeds] if study.long else [study.seeds]:
-        missing = [name for name, step in chosen.items() if not has(found, RUN, name, step, seeds[0])]
-        for names in groups(study, missing, engine.jobs):
-            solvers = {name: None if (step := chosen[name]) is None else [step] for name in names}
-            found = run(found, in_the_time_of_others(study, found, names, seeds[0]), solvers, RUN, seeds)
+        missing = [name for name in study.methods if name in chosen and name not in bounded and lacks(name, seeds[0])]
+        for names in at_once(missing, engine.jobs) if study.long else [missing]:
+            found = run(found, study, {name: step_of(name) for name in names}, RUN, seeds)
+    for name in bounded:
+        for seeds in at_once([seed for seed in study.seeds if lacks(name, seed)], engine.jobs):
+            found = run(found, in_the_time_of_others(study, found), {name: step_of(name)}, RUN, tuple(seeds))
     return failures
 
 
@@ -206,26 +216,18 @@ def has(records: Any, phase: str, method: str, step_size: float | None, seed: in
     return bool(len(records)) and bool((records[list(wanted)] == pd.Series(wanted)).all(axis=1).any())
 
 
-def groups(study: Study, methods: Iterable[str], jobs: int) -> list[list[str]]:
-    """Methods to hand to Benchopt at once: all of them; of a long study as many as there are jobs.
-
-    They come in the study's order, those that need the time of others last and alone.
-    """
-    own = [name for name in study.methods if name in set(methods)]
-    if not study.long:
-        return [own]
-    bounded = [name for name in own if name in study.in_the_time_of_others]
-    others = [name for name in own if name not in bounded]
-    return [others[start : start + jobs] for start in range(0, len(others), jobs)] + [[name] for name in bounded]
+def at_once(waiting: list[Any], jobs: int) -> list[list[Any]]:
+    """What a long study hands to Benchopt at once: as many runs as there are jobs."""
+    return [waiting[start : start + jobs] for start in range(0, len(waiting), jobs)]
 
 
-def in_the_time_of_others(study: Study, found: Any, methods: list[str], seed: int) -> Study:
-    """The study, with the seconds of the longest run of the seed as limit where a method is to have no more."""
+def in_the_time_of_others(study: Study, found: Any) -> Study:
+    """The study for its slow methods: the seconds of the longest run of another method as limit, if there is one."""
     ends = last(found) if len(found) else found
-    if not set(methods) <= set(study.in_the_time_of_others) or not len(ends):
+    if not len(ends):
         return study
-    others = ends[(ends["seed"] == seed) & ~ends["method"].isin(study.in_the_time_of_others)]
-    longest = max([*others["seconds"], study.parameters["max_seconds"] or 0.0], default=0.0)
+    others = ends[~ends["method"].isin(study.in_the_time_of_others)]["seconds"]
+    longest = max([*others, study.parameters["max_seconds"] or 0.0], default=0.0)
     return replace(study, parameters={**study.parameters, "max_seconds": float(longest) or None})
 
 

@@ -19,7 +19,7 @@ from experiments import records
 from experiments.execute import Setup, run_studies
 from experiments.scales import SCALES
 from experiments.settings import Cnn
-from experiments.sweep import Engine, groups, in_the_time_of_others
+from experiments.sweep import Engine, in_the_time_of_others
 
 ROOT = Path(__file__).parents[2]
 NAME = "cnn-digits-resnet18-width8"
@@ -189,39 +189,54 @@ def test_records_without_settings_are_of_no_study(whole):
     assert not len(records.finished(old, SETTING.studies()[0]))
 
 
-def test_methods_run_in_order_and_those_that_need_the_time_of_others_last_and_alone():
-    study = replace(SETTING, methods=("trivialization", "landing", "riemannian-qr", "penalty-1")).studies()[0]
-    assert groups(study, study.methods, 2) == [["landing", "riemannian-qr"], ["penalty-1"], ["trivialization"]]
-    assert groups(study, ("landing", "trivialization"), 1) == [["landing"], ["trivialization"]]
-
-
-def test_trivialization_is_not_searched_and_takes_the_step_size_of_qr(tmp_path, monkeypatch):
+def test_trivialization_is_not_searched_takes_the_step_size_of_qr_and_runs_after_all_seeds_of_the_others(
+    tmp_path, monkeypatch
+):
     asked = []
 
-    def run(self, study, solvers, phase, *rest):
-        asked.append((phase, dict(solvers)))
-        rows = [(name, step, phase, 1.0 if name != "riemannian-qr" or step != 0.03 else 0.5, "running", 2.0, 0, 1.0)
-                for name, steps in solvers.items() for step in steps]  # fmt: skip
+    def run(self, study, solvers, phase, seeds, *rest):
+        asked.append((phase, dict(solvers), seeds, study.parameters["max_seconds"]))
+        rows = [
+            (
+                name,
+                step,
+                phase,
+                1.0 if name != "riemannian-qr" or step != 0.03 else 0.5,
+                "running",
+                2.0,
+                seed,
+                1.0 + seed,
+            )
+            for name, steps in solvers.items()
+            for step in steps
+            for seed in seeds
+        ]
         names = ["method", "step_size", "phase", "criterion", "status", "epoch", "seed", "seconds"]
         return pd.DataFrame(rows, columns=names), {}
 
     monkeypatch.setattr(Engine, "run", run)
-    run_cnn(tmp_path, methods=("riemannian-qr", "trivialization"), seeds=1)
-    assert asked == [
-        ("search", {"riemannian-qr": [0.03, 0.1]}),
-        ("run", {"riemannian-qr": [0.03]}),
-        ("run", {"trivialization": [0.03]}),
+    methods = ("riemannian-qr", "trivialization", "landing", "penalty-1")
+    run_cnn(tmp_path, methods=methods, seeds=3, jobs=2)
+    assert [(phase, list(solvers), seeds) for phase, solvers, seeds, _ in asked if phase == "search"] == [
+        ("search", [name], (0,)) for name in ("riemannian-qr", "landing", "penalty-1")
     ]
+    pairs = {"riemannian-qr": [0.03], "landing": [0.03]}, {"penalty-1": [0.03]}
+    slow = {"trivialization": [0.03]}
+    assert [(solvers, seeds) for phase, solvers, seeds, _ in asked if phase == "run"] == [
+        *((pair, (seed,)) for seed in range(3) for pair in pairs),
+        (slow, (0, 1)),
+        (slow, (2,)),
+    ]
+    assert [limit for *_, limit in asked] == [None] * 9 + [3.0] * 2  # seconds of the longest other run
     with pytest.raises(ValueError, match="trivialization takes the step size of riemannian-qr: name both"):
         replace(SETTING, methods=("landing", "trivialization")).studies()
 
 
 @together
-def test_trivialization_gets_the_seconds_of_the_longest_other_run_of_its_seed(whole):
+def test_trivialization_gets_the_seconds_of_the_longest_run_of_the_others(whole):
     study = replace(SETTING, methods=(*SETTING.methods, "trivialization")).studies()[0]
     found = found_in(whole)
-    longest = records.last(found).query("seed == 1")["seconds"].max()
-    limited = in_the_time_of_others(study, found, ["trivialization"], 1)
-    assert limited.parameters["max_seconds"] == longest
-    assert in_the_time_of_others(study, found, ["landing-defaults"], 1) is study
-    assert in_the_time_of_others(study, found.iloc[:0], ["trivialization"], 1) is study
+    own = records.last(found).head(1).assign(method="trivialization", seconds=1e6)
+    limited = in_the_time_of_others(study, pd.concat([found, own]))
+    assert limited.parameters["max_seconds"] == records.last(found)["seconds"].max()
+    assert in_the_time_of_others(study, found.iloc[:0]) is study

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,9 @@ CLONE = Path(__file__).parents[1]
 RESULTS = CLONE / "experiments" / "results"
 PAGE = CLONE / "docs" / "experiments.md"
 FIGURES = CLONE / "docs" / "images"
-NETWORKS = {
-    "vgg16": "cnn-cifar10-vgg16-width16-bfloat16",
-    "resnet18": "cnn-cifar10-resnet18-width16-bfloat16",
-}
+NETWORKS = {"vgg16": "cnn-cifar10-vgg16-width16", "resnet18": "cnn-cifar10-resnet18-width16"}
 """The studies on all of CIFAR-10, by network."""
+IN_BFLOAT16 = "cnn-cifar10-vgg16-width16-bfloat16"
 
 
 def claims_table(studies: dict[str, Any]) -> Iterator[str]:
@@ -35,12 +33,12 @@ def claims_table(studies: dict[str, Any]) -> Iterator[str]:
         yield f"| {row.claim} | {row.where} | **{row.outcome}** | {row.evidence} |"
 
 
-def network_table(study: Any, seconds: Any) -> Iterator[str]:
-    """Where every method of a study of networks ended: the lowest to the highest of its seeds."""
+def network_table(study: Any, seconds: Any, methods: Iterable[str] = CNN_METHODS) -> Iterator[str]:
+    """Where methods of a study of networks ended: the lowest to the highest of their seeds."""
     yield "| method | seeds | epochs | step size | test accuracy | kernels projected | largest distance | an epoch |"
     yield "|---|---|---|---|---|---|---|---|"
     ends = records.last(study)
-    for name in in_order(set(CNN_METHODS)):
+    for name in in_order(set(methods)):
         own = ends[ends["method"] == name]
         cells = [METHODS[name].label, *(end_cells(own) if len(own) else ("0", *["–"] * 5))]
         cells.append(f"{seconds.loc[name, 'epoch_seconds']:.3g} s" if name in seconds.index else "–")
@@ -79,6 +77,8 @@ def tables() -> dict[str, list[str]]:
     for network, name in NETWORKS.items():
         if name in studies and len(records.runs(studies[name])):
             made[network] = list(network_table(studies[name], seconds_of(name)))
+    finished = studies[IN_BFLOAT16]
+    made["bfloat16"] = list(network_table(finished, seconds_of(IN_BFLOAT16), records.runs(finished)["method"]))
     return made
 
 

@@ -192,6 +192,8 @@ class Cnn:
     device: str = "cpu"
     precision: str = "float32"
     """Of the convolutions, forward and backward; parameters and steps are float32."""
+    compiled: bool = False
+    """Whether networks are trained by torch.compile."""
     long: bool = False
     max_seconds: float | None = None
     search_seconds: float | None = None
@@ -236,6 +238,7 @@ class Cnn:
                 "n_train": None,
                 "device": self.device,
                 "precision": self.precision,
+                "compiled": self.compiled,
             },
             search={
                 "epochs": self.search_epochs,

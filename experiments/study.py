@@ -77,10 +77,10 @@ class Study:
     def settings(self, phase: str) -> str:
         """What runs of one method must have in common to be of one study, as JSON: all but method, step size and seed.
 
-        The place of the data is left out, the seconds allowed, which the records show, and the precision, which
-        the study's name has.
+        The place of the data is left out, the seconds allowed, which the records show, the precision, which the
+        study's name has, and what changes rounding alone.
         """
         parameters = {**self.parameters_in(phase), **self.dataset_parameters}
-        left_out = ("path", "max_seconds", "device", "precision")
+        left_out = ("path", "max_seconds", "device", "precision", "compiled")
         common = {name: value for name, value in parameters.items() if name not in left_out}
         return json.dumps(common, sort_keys=True)

@@ -203,8 +203,8 @@ def sweep(
         for names in at_once(missing, engine.jobs) if study.long else [missing]:
             found = run(found, study, {name: step_of(name) for name in names}, RUN, seeds)
     for name in bounded:
-        for seeds in at_once([seed for seed in study.seeds if lacks(name, seed)], engine.jobs):
-            found = run(found, in_the_time_of_others(study, found), {name: step_of(name)}, RUN, tuple(seeds))
+        for some in at_once([seed for seed in study.seeds if lacks(name, seed)], engine.jobs):
+            found = run(found, in_the_time_of_others(study, found), {name: step_of(name)}, RUN, tuple(some))
     return failures
 
 
@@ -222,12 +222,15 @@ def at_once(waiting: list[Any], jobs: int) -> list[list[Any]]:
 
 
 def in_the_time_of_others(study: Study, found: Any) -> Study:
-    """The study for its slow methods: the seconds of the longest run of another method as limit, if there is one."""
+    """The study for its slow methods: the seconds of the longest other method as limit, if there is one.
+
+    Of every method the median over its seeds: one run on a busy machine does not count.
+    """
     ends = last(found) if len(found) else found
     if not len(ends):
         return study
-    others = ends[~ends["method"].isin(study.in_the_time_of_others)]["seconds"]
-    longest = max([*others, study.parameters["max_seconds"] or 0.0], default=0.0)
+    others = ends[~ends["method"].isin(study.in_the_time_of_others)].groupby("method")["seconds"].median()
+    longest = max([*others, study.parameters["max_seconds"] or 0.0])
     return replace(study, parameters={**study.parameters, "max_seconds": float(longest) or None})
 
 

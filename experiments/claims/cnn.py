@@ -69,7 +69,7 @@ def told(records: Any, methods: tuple[str, ...], holds: bool, text: str) -> Part
         return Part(holds, f"{text} ({images(records)} training images: too few)", too_short=True)
     if fewest < FEWEST_SEEDS:
         return Part(holds, f"{text} ({fewest} seed: too few)", too_short=True)
-    return Part(holds, text)
+    return Part(holds, f"{text} ({fewest} seeds)")
 
 
 def accurate(rows: list[Any], method: str, claim: Claim) -> Verdict:

@@ -181,6 +181,7 @@ def test_landing_is_as_accurate_as_qr_within_its_seeds_or_not():
     assert "landing, two-step 0.9000" in accuracy_of_landing(lost).evidence
     assert accuracy_of_landing(cnn(seeds=1)).outcome == TOO_SHORT
     assert "1 seed: too few" in accuracy_of_landing(cnn(seeds=1)).evidence
+    assert accuracy_of_landing(cnn(seeds=3)).evidence.endswith("(3 seeds)")
     assert accuracy_of_landing().outcome == NOT_TESTED
 
 

@@ -4,6 +4,7 @@ import math
 
 import pandas as pd
 import pytest
+import torch
 from benchmark_modules import BENCHMARKS, load
 
 from experiments.settings import CNN_METHODS
@@ -43,25 +44,44 @@ def curve(solver, task, *, killed_after=math.inf):
     return found
 
 
+COMPILING = pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # of torch's compiler
 SLOW = {"trivialization": pytest.mark.slow}  # a matrix exponential of every kernel in every step
 
 
 @pytest.mark.parametrize(
-    ("method", "precision"),
+    ("method", "changes"),
     [
-        *(pytest.param(method, "float32", marks=SLOW.get(method, ())) for method in CNN_METHODS),
-        ("landing-defaults", "bfloat16"),
+        *(pytest.param(method, {}, marks=SLOW.get(method, ())) for method in CNN_METHODS),
+        ("landing-defaults", {"precision": "bfloat16"}),
+        pytest.param("landing-defaults", {"compiled": True}, marks=[pytest.mark.slow, COMPILING]),
     ],
+    ids=str,
 )
-def test_a_killed_run_goes_on_to_the_same_curve_bit_by_bit(solvers, method, precision, monkeypatch, tmp_path):
+def test_a_killed_run_goes_on_to_the_same_curve_bit_by_bit(solvers, method, changes, monkeypatch, tmp_path):
     monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path / "whole"))
-    whole = curve(solvers[method], task(precision=precision))
+    whole = curve(solvers[method], task(**changes))
     assert [record["epoch"] for record in whole] == [0, 1, 2]
     monkeypatch.setenv("GLIDESLOPE_RUN_CHECKPOINTS", str(tmp_path / "cut"))
     with pytest.raises(Killed):
-        curve(solvers[method], task(precision=precision), killed_after=1)
-    resumed = curve(solvers[method], task(precision=precision))
+        curve(solvers[method], task(**changes), killed_after=1)
+    resumed = curve(solvers[method], task(**changes))
     pd.testing.assert_frame_equal(pd.DataFrame(resumed), pd.DataFrame(whole), check_exact=True)
+
+
+@pytest.mark.slow
+@COMPILING
+def test_a_compiled_network_has_the_same_first_epoch_up_to_rounding(solvers):
+    from torch._dynamo.utils import counters
+
+    torch.compiler.reset()  # what another test compiled would be taken as it is
+    counters.clear()
+    plain = curve(solvers["landing-defaults"], task(epochs=1))[-1]
+    assert not counters["stats"]["unique_graphs"]
+    compiled = curve(solvers["landing-defaults"], task(epochs=1, compiled=True))[-1]
+    assert counters["stats"]["unique_graphs"]
+    # After more steps a change in the last digit of the start has grown to as much.
+    assert compiled["train_loss"] == pytest.approx(plain["train_loss"], rel=1e-5)
+    assert compiled["distance"] == pytest.approx(plain["distance"], rel=1e-2)
 
 
 def epochs_trained(monkeypatch, solver):

@@ -24,6 +24,7 @@ class Objective(BaseObjective):
         "n_train": [None],
         "device": ["cpu"],
         "precision": ["float32"],
+        "compiled": [False],
     }
     test_config: ClassVar = {"dataset": {"name": "digits"}}
 
@@ -45,6 +46,7 @@ class Objective(BaseObjective):
             seed=self.seed,
             device=self.device,
             precision=self.precision,
+            compiled=self.compiled,
         )
         return {"task": task}
 

@@ -31,6 +31,7 @@ class Task(NamedTuple):
     seed: int
     device: str = "cpu"
     precision: str = "float32"
+    compiled: bool = False
 
     def model(self):
         """The network with orthonormal kernels, the start of all methods; on the CPU, so that it is the same on all."""
@@ -90,6 +91,7 @@ class Trainer(BaseSolver):
             model.load_state_dict(kept["model"])
             optimizer.load_state_dict(kept["optimizer"])
             generator.set_state(kept["generator"])
+        network = torch.compile(model, dynamic=False) if task.compiled else model
         records, finished = kept["records"], kept["finished"]
         for record in records:
             self.hand_over(callback, record)
@@ -100,7 +102,7 @@ class Trainer(BaseSolver):
             left = math.inf if task.max_seconds is None else task.max_seconds - seconds
             draws = images.draw(generator)
             took, loss, share, status = train_epoch(
-                model, optimizer, images, draws, task.batch_size, left, task.precision
+                network, optimizer, images, draws, task.batch_size, left, task.precision
             )
             finished = status != "running" or epoch + 1 >= task.epochs
             found = None if status == "diverged" else model

@@ -198,13 +198,16 @@ def sweep(
     def lacks(name: str, seed: int) -> bool:
         return not has(found, RUN, name, chosen[name], seed)
 
-    for seeds in [(seed,) for seed in study.seeds] if study.long else [study.seeds]:
-        missing = [name for name in study.methods if name in chosen and name not in bounded and lacks(name, seeds[0])]
-        for names in at_once(missing, engine.jobs) if study.long else [missing]:
-            found = run(found, study, {name: step_of(name) for name in names}, RUN, seeds)
-    for name in bounded:
-        for some in at_once([seed for seed in study.seeds if lacks(name, seed)], engine.jobs):
-            found = run(found, in_the_time_of_others(study, found), {name: step_of(name)}, RUN, tuple(some))
+    def batches(names: list[str]) -> list[tuple[list[str], tuple[int, ...]]]:
+        if study.long:
+            return at_once(names, study.seeds, lacks, engine.jobs)
+        missing = [name for name in names if lacks(name, first)]
+        return [(missing, study.seeds)]
+
+    for names, seeds in batches([name for name in study.methods if name in chosen and name not in bounded]):
+        found = run(found, study, {name: step_of(name) for name in names}, RUN, seeds)
+    for names, seeds in batches(bounded):
+        found = run(found, in_the_time_of_others(study, found), {name: step_of(name) for name in names}, RUN, seeds)
     return failures
 
 
@@ -216,9 +219,25 @@ def has(records: Any, phase: str, method: str, step_size: float | None, seed: in
     return bool(len(records)) and bool((records[list(wanted)] == pd.Series(wanted)).all(axis=1).any())
 
 
-def at_once(waiting: list[Any], jobs: int) -> list[list[Any]]:
-    """What a long study hands to Benchopt at once: as many runs as there are jobs."""
-    return [waiting[start : start + jobs] for start in range(0, len(waiting), jobs)]
+def at_once(
+    names: list[str], seeds: tuple[int, ...], lacks: Callable[[str, int], bool], jobs: int
+) -> list[tuple[list[str], tuple[int, ...]]]:
+    """What a long study hands to Benchopt at once: as many runs as there are jobs, those of low seeds first.
+
+    Seeds of one method go together, since they take equally long: no job waits for another.
+    """
+    side_by_side = max(count for count in range(1, len(seeds) + 1) if jobs % count == 0)
+    found = []
+    for start in range(0, len(seeds), side_by_side):
+        part = seeds[start : start + side_by_side]
+        waiting: dict[tuple[int, ...], list[str]] = {}
+        for name in names:
+            waiting.setdefault(tuple(seed for seed in part if lacks(name, seed)), []).append(name)
+        waiting.pop((), None)
+        for missing, own in waiting.items():
+            room = jobs // len(missing)
+            found += [(own[index : index + room], missing) for index in range(0, len(own), room)]
+    return found
 
 
 def in_the_time_of_others(study: Study, found: Any) -> Study:

@@ -19,7 +19,7 @@ from experiments import records
 from experiments.execute import Setup, run_studies
 from experiments.scales import SCALES
 from experiments.settings import Cnn
-from experiments.sweep import Engine, in_the_time_of_others
+from experiments.sweep import Engine, at_once, in_the_time_of_others
 
 ROOT = Path(__file__).parents[2]
 NAME = "cnn-digits-resnet18-width8"
@@ -220,16 +220,35 @@ def test_trivialization_is_not_searched_takes_the_step_size_of_qr_and_runs_after
     assert [(phase, list(solvers), seeds) for phase, solvers, seeds, _ in asked if phase == "search"] == [
         ("search", [name], (0,)) for name in ("riemannian-qr", "landing", "penalty-1")
     ]
-    pairs = {"riemannian-qr": [0.03], "landing": [0.03]}, {"penalty-1": [0.03]}
-    slow = {"trivialization": [0.03]}
-    assert [(solvers, seeds) for phase, solvers, seeds, _ in asked if phase == "run"] == [
-        *((pair, (seed,)) for seed in range(3) for pair in pairs),
-        (slow, (0, 1)),
-        (slow, (2,)),
+    assert [(list(solvers), seeds) for phase, solvers, seeds, _ in asked if phase == "run"] == [
+        (["riemannian-qr"], (0, 1)),
+        (["landing"], (0, 1)),
+        (["penalty-1"], (0, 1)),
+        (["riemannian-qr", "landing"], (2,)),
+        (["penalty-1"], (2,)),
+        (["trivialization"], (0, 1)),
+        (["trivialization"], (2,)),
     ]
-    assert [limit for *_, limit in asked] == [None] * 9 + [2.0] * 2  # seconds of the others' median run
+    assert {step for phase, solvers, *_ in asked if phase == "run" for (step,) in solvers.values()} == {0.03}
+    assert [limit for *_, limit in asked] == [None] * 8 + [2.0] * 2  # seconds of the others' median run
     with pytest.raises(ValueError, match="trivialization takes the step size of riemannian-qr: name both"):
         replace(SETTING, methods=("landing", "trivialization")).studies()
+
+
+@pytest.mark.parametrize(
+    ("jobs", "done", "expected"),
+    [
+        (1, [], ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2", "c2"]),
+        (2, [], ["a01", "b01", "c01", "ab2", "c2"]),
+        (2, ["a0", "b0", "c1"], ["ab1", "c0", "ab2", "c2"]),
+        (2, ["a0", "a1", "a2"], ["b01", "c01", "bc2"]),
+        (3, [], ["a012", "b012", "c012"]),
+        (4, [], ["ab01", "c01", "abc2"]),
+    ],
+)
+def test_a_long_study_runs_what_lasts_equally_long_at_the_same_time(jobs, done, expected):
+    found = at_once(["a", "b", "c"], (0, 1, 2), lambda name, seed: f"{name}{seed}" not in done, jobs)
+    assert ["".join(names) + "".join(map(str, seeds)) for names, seeds in found] == expected
 
 
 @together

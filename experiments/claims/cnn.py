@@ -72,6 +72,11 @@ def told(records: Any, methods: tuple[str, ...], holds: bool, text: str) -> Part
     return Part(holds, f"{text} ({fewest} seeds)")
 
 
+def there_are(records: Any, names: tuple[str, ...]) -> list[str]:
+    """Those of these methods of which there are runs."""
+    return [name for name in names if not absent(records, name)]
+
+
 def accurate(rows: list[Any], method: str, claim: Claim) -> Verdict:
     """The method's median against the lowest of QR's seeds; and what other options of landing reach."""
     parts = []
@@ -81,9 +86,8 @@ def accurate(rows: list[Any], method: str, claim: Claim) -> Verdict:
         ours = float(ends(records, method, "accuracy").median())
         theirs = ends(records, "riemannian-qr", "accuracy")
         text = f"{title(records)}: {ours:.4f} against {theirs.min():.4f} to {theirs.max():.4f}"
-        others = [name for name in VARIANTS if method == "landing" and not absent(records, name)]
-        found = {name: float(ends(records, name, "accuracy").median()) for name in others}
-        text += "".join(f", {METHODS[name].label} {value:.4f}" for name, value in found.items())
+        for name in there_are(records, VARIANTS if method == "landing" else ()):
+            text += f", {METHODS[name].label} {float(ends(records, name, 'accuracy').median()):.4f}"
         text += f", sum of N {float(ends(records, method, 'penalty').median()):.1e}"
         parts.append(told(records, (method, "riemannian-qr"), ours >= float(theirs.min()), text))
     return claim.judge_all(parts, f"needs runs of {method} and riemannian-qr")
@@ -100,6 +104,9 @@ def sooner(rows: list[Any]) -> Verdict:
         ours, theirs = (seconds_to_reach(records, name, "accuracy", target, above=True) for name in pair)
         epochs = "/".join(f"{seconds_per_epoch(records, name):.3g}" for name in pair)
         text = f"{title(records)}, accuracy {target:.3f}: {ours:.3g} s against {theirs:.3g} s (per epoch {epochs} s)"
+        for name in there_are(records, (*VARIANTS, "landing-defaults")):
+            other = seconds_to_reach(records, name, "accuracy", target, above=True)
+            text += f", {METHODS[name].label} {other:.3g} s"
         parts.append(told(records, pair, ours < theirs, text))
     return SOONER.judge_all(parts, "needs runs of landing and riemannian-qr")
 
@@ -108,7 +115,7 @@ def lowest(rows: list[Any]) -> Verdict:
     """Medians of the sum of N at the end, against landing and the penalties."""
     parts = []
     for records in rows:
-        rivals = [name for name in ("landing", "penalty-1", "penalty-1000") if not absent(records, name)]
+        rivals = there_are(records, ("landing", "penalty-1", "penalty-1000"))
         if absent(records, "riemannian-qr") or not rivals:
             continue
         theirs = float(ends(records, "riemannian-qr", "penalty").median())

@@ -190,6 +190,7 @@ def sweep(
     if len(found):
         chosen.update(best_steps(found[found["phase"] == SEARCH], study))
         chosen.update({name: chosen[other] for name, other in study.step_size_of.items() if other in chosen})
+        found = found[(found["phase"] == SEARCH) | at_chosen_steps(found, chosen)]
     bounded = [name for name in study.methods if name in study.in_the_time_of_others and name in chosen]
 
     def step_of(name: str) -> list[float] | None:
@@ -209,6 +210,12 @@ def sweep(
     for names, seeds in batches(bounded):
         found = run(found, in_the_time_of_others(study, found), {name: step_of(name) for name in names}, RUN, seeds)
     return failures
+
+
+def at_chosen_steps(found: Any, chosen: dict[str, float | None]) -> Any:
+    """Which records are of the step size that was chosen: a wider grid may change the choice of earlier runs."""
+    wanted = found["method"].map(chosen)
+    return wanted.isna() | (found["step_size"] == wanted)
 
 
 def has(records: Any, phase: str, method: str, step_size: float | None, seed: int) -> bool:

@@ -184,6 +184,21 @@ def test_methods_without_a_step_size_are_continued_too(tmp_path):
 
 
 @together
+def test_runs_at_a_step_size_that_is_no_longer_the_choice_are_made_again_and_dropped(whole, tmp_path):
+    study = found_in(whole)
+    ours = study["method"] == "landing-defaults"
+    before = set(study[ours & (study["phase"] == "run")]["step_size"])
+    other = ours & (study["phase"] == "search") & ~study["step_size"].isin(before)
+    study.loc[other, "criterion"] = 0.0
+    (tmp_path / "records").mkdir()
+    study.to_parquet(tmp_path / "records" / f"{NAME}.parquet")
+    assert len(run_cnn(tmp_path)) == 2
+    runs = records.runs(found_in(tmp_path))
+    assert set(runs[runs["method"] == "landing-defaults"]["step_size"]) == {0.03, 0.1} - before
+    assert set(runs["method"]) == {"landing-defaults", "riemannian-qr"}
+
+
+@together
 def test_records_without_settings_are_of_no_study(whole):
     old = found_in(whole).drop(columns="settings")
     assert not len(records.finished(old, SETTING.studies()[0]))

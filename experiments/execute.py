@@ -77,7 +77,7 @@ def report(setup: Setup, console: Console, failures: dict[str, str]) -> dict[str
 
 
 def run_studies(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
-    """Run every study of every experiment; records are written when it is complete, for a long one after each run."""
+    """Run every study of every experiment; records are written when it is complete, of a long one as it goes on."""
     setup.output.mkdir(parents=True, exist_ok=True)
     studies = [study for name in setup.experiments for study in getattr(scale, name).studies()]
     for study in studies:
@@ -141,8 +141,7 @@ def run_study(study: Study, engine: Engine, setup: Setup, bar: Progress, total: 
         bar.advance(total)
 
     def keep(before: Any, new: Any) -> Any:
-        new = stamped(new, setup)
-        everything = pd.concat([before, new], ignore_index=True) if len(before) else new
+        everything = pd.concat([part for part in (before, stamped(new, setup)) if len(part)], ignore_index=True)
         if study.long or (everything["phase"] == records.RUN).any():
             records.merge(everything, path)
         return everything

@@ -47,7 +47,7 @@ class Study:
     facts: dict[str, Any] = field(default_factory=dict)
     """Sizes, as columns of the records."""
     long: bool = False
-    """Whether every run is recorded as soon as it is finished, seed by seed, and not all of them at the end."""
+    """Whether runs are recorded as soon as they are finished, and not all of them at the end."""
     in_the_time_of_others: tuple[str, ...] = ()
     """Methods that run last and get the seconds of the longest run of the others (long studies only)."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import re
 import tempfile
@@ -144,16 +145,16 @@ def listening(listener: Listener) -> Iterator[None]:
         yield
 
 
-def best_steps(search: Any, study: Study) -> dict[str, float]:
+def best_steps(search: Any) -> dict[str, float]:
     """For every method the step size with the lowest criterion at the end of its search; a run that diverged has lost.
 
-    Where all have, the smallest of the grid.
+    Of equal ones the smallest; where all have lost, too.
     """
     chosen = {}
     for method, own in search.groupby("method"):
         ends = own.sort_values("epoch", kind="stable").groupby("step_size").tail(1).set_index("step_size")
-        score = ends["criterion"].where(ends["status"] != "diverged").dropna()
-        chosen[str(method)] = float(score.idxmin()) if len(score) else float(min(study.grid))
+        score = ends["criterion"].where(ends["status"] != "diverged", math.inf).fillna(math.inf)
+        chosen[str(method)] = float(score.sort_index().idxmin())
     return chosen
 
 
@@ -188,9 +189,11 @@ def sweep(
         found = run(found, study, {name: left for name, left in steps.items() if left}, SEARCH, (first,))
     chosen: dict[str, float | None] = dict.fromkeys(study.without_step_size)
     if len(found):
-        chosen.update(best_steps(found[found["phase"] == SEARCH], study))
+        chosen.update(best_steps(found[found["phase"] == SEARCH]))
         chosen.update({name: chosen[other] for name, other in study.step_size_of.items() if other in chosen})
-        found = found[(found["phase"] == SEARCH) | at_chosen_steps(found, chosen)]
+        current = (found["phase"] == SEARCH) | at_chosen_steps(found, chosen)
+        if not current.all():
+            found = keep(found[current], found.iloc[:0])
     bounded = [name for name in study.methods if name in study.in_the_time_of_others and name in chosen]
 
     def step_of(name: str) -> list[float] | None:
@@ -200,10 +203,7 @@ def sweep(
         return not has(found, RUN, name, chosen[name], seed)
 
     def batches(names: list[str]) -> list[tuple[list[str], tuple[int, ...]]]:
-        if study.long:
-            return at_once(names, study.seeds, lacks, engine.jobs)
-        missing = [name for name in names if lacks(name, first)]
-        return [(missing, study.seeds)]
+        return at_once(names, study.seeds, lacks, engine.jobs) if study.long else [(names, study.seeds)]
 
     for names, seeds in batches([name for name in study.methods if name in chosen and name not in bounded]):
         found = run(found, study, {name: step_of(name) for name in names}, RUN, seeds)
@@ -229,22 +229,23 @@ def has(records: Any, phase: str, method: str, step_size: float | None, seed: in
 def at_once(
     names: list[str], seeds: tuple[int, ...], lacks: Callable[[str, int], bool], jobs: int
 ) -> list[tuple[list[str], tuple[int, ...]]]:
-    """What a long study hands to Benchopt at once: as many runs as there are jobs, those of low seeds first.
+    """What a long study hands to Benchopt at once: at most as many runs as there are jobs, those of low seeds first.
 
-    Seeds of one method go together, since they take equally long: no job waits for another.
+    Seeds of one method go together where they can, because they take equally long and no job waits for another. Their
+    number divides that of the jobs, so that the seeds of several methods fill these.
     """
-    side_by_side = max(count for count in range(1, len(seeds) + 1) if jobs % count == 0)
-    found = []
-    for start in range(0, len(seeds), side_by_side):
-        part = seeds[start : start + side_by_side]
-        waiting: dict[tuple[int, ...], list[str]] = {}
-        for name in names:
-            waiting.setdefault(tuple(seed for seed in part if lacks(name, seed)), []).append(name)
-        waiting.pop((), None)
-        for missing, own in waiting.items():
-            room = jobs // len(missing)
-            found += [(own[index : index + room], missing) for index in range(0, len(own), room)]
-    return found
+    alone = len(names) == 1
+    side_by_side = max(count for count in range(1, min(jobs, len(seeds)) + 1) if alone or jobs % count == 0)
+    waiting: dict[tuple[int, ...], list[str]] = {}
+    for name in names:
+        missing = [seed for seed in seeds if lacks(name, seed)]
+        for start in range(0, len(missing), side_by_side):
+            waiting.setdefault(tuple(missing[start : start + side_by_side]), []).append(name)
+    return [
+        (own[start : start + jobs // len(some)], some)
+        for some, own in sorted(waiting.items())
+        for start in range(0, len(own), jobs // len(some))
+    ]
 
 
 def in_the_time_of_others(study: Study, found: Any) -> Study:

@@ -1,5 +1,6 @@
 """A long study in pieces: every finished run is a record, and --continue runs what is missing, on any machine."""
 
+import math
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from experiments import records
 from experiments.execute import Setup, run_studies
 from experiments.scales import SCALES
 from experiments.settings import Cnn
-from experiments.sweep import Engine, at_once, in_the_time_of_others
+from experiments.sweep import Engine, at_once, best_steps, in_the_time_of_others
 
 ROOT = Path(__file__).parents[2]
 NAME = "cnn-digits-resnet18-width8"
@@ -194,8 +195,23 @@ def test_runs_at_a_step_size_that_is_no_longer_the_choice_are_made_again_and_dro
     study.to_parquet(tmp_path / "records" / f"{NAME}.parquet")
     assert len(run_cnn(tmp_path)) == 2
     runs = records.runs(found_in(tmp_path))
-    assert set(runs[runs["method"] == "landing-defaults"]["step_size"]) == {0.03, 0.1} - before
+    new = runs[runs["method"] == "landing-defaults"]
+    assert set(new["step_size"]) == {0.03, 0.1} - before
     assert set(runs["method"]) == {"landing-defaults", "riemannian-qr"}
+    mixed = pd.concat([found_in(whole), new], ignore_index=True)  # as it was written before
+    mixed.to_parquet(tmp_path / "records" / f"{NAME}.parquet")
+    assert run_cnn(tmp_path) == []
+    assert_same_runs(found_in(tmp_path), found_in(whole))
+
+
+def test_of_step_sizes_that_are_equally_good_the_smallest_is_chosen_whatever_their_order():
+    def chosen(steps, criterion, status="running"):
+        facts = {"method": "landing", "epoch": 1.0, "status": status}
+        return best_steps(pd.DataFrame({**facts, "step_size": steps, "criterion": criterion}))
+
+    assert chosen([0.3, 0.1, 1.0], [0.5, 0.5, 0.6]) == {"landing": 0.1}
+    assert chosen([0.3, 0.1, 1.0], [0.5, math.nan, 0.6]) == {"landing": 0.3}
+    assert chosen([0.3, 0.1], [0.5, 0.6], "diverged") == {"landing": 0.1}
 
 
 @together
@@ -216,7 +232,7 @@ def test_trivialization_is_not_searched_takes_the_step_size_of_qr_and_runs_after
                 name,
                 step,
                 phase,
-                1.0 if name != "riemannian-qr" or step != 0.03 else 0.5,
+                0.5 if name == "riemannian-qr" and step == 0.1 else 1.0,
                 "running",
                 2.0,
                 seed,
@@ -244,25 +260,31 @@ def test_trivialization_is_not_searched_takes_the_step_size_of_qr_and_runs_after
         (["trivialization"], (0, 1)),
         (["trivialization"], (2,)),
     ]
-    assert {step for phase, solvers, *_ in asked if phase == "run" for (step,) in solvers.values()} == {0.03}
+    steps = {(name, step) for phase, solvers, *_ in asked if phase == "run" for name, (step,) in solvers.items()}
+    assert steps == {("riemannian-qr", 0.1), ("trivialization", 0.1), ("landing", 0.03), ("penalty-1", 0.03)}
     assert [limit for *_, limit in asked] == [None] * 8 + [2.0] * 2  # seconds of the others' median run
     with pytest.raises(ValueError, match="trivialization takes the step size of riemannian-qr: name both"):
         replace(SETTING, methods=("landing", "trivialization")).studies()
 
 
 @pytest.mark.parametrize(
-    ("jobs", "done", "expected"),
+    ("names", "jobs", "done", "expected"),
     [
-        (1, [], ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2", "c2"]),
-        (2, [], ["a01", "b01", "c01", "ab2", "c2"]),
-        (2, ["a0", "b0", "c1"], ["ab1", "c0", "ab2", "c2"]),
-        (2, ["a0", "a1", "a2"], ["b01", "c01", "bc2"]),
-        (3, [], ["a012", "b012", "c012"]),
-        (4, [], ["ab01", "c01", "abc2"]),
+        ("abc", 1, [], ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2", "c2"]),
+        ("abc", 2, [], ["a01", "b01", "c01", "ab2", "c2"]),
+        ("abc", 2, ["a0", "b0", "c0"], ["a12", "b12", "c12"]),
+        ("abc", 2, ["a0", "b0", "c1"], ["c02", "a12", "b12"]),
+        ("abc", 2, ["a0", "a1", "a2"], ["b01", "c01", "bc2"]),
+        ("abc", 3, [], ["a012", "b012", "c012"]),
+        ("abc", 4, [], ["ab01", "c01", "abc2"]),
+        ("a", 2, [], ["a01", "a2"]),
+        ("a", 2, ["a0"], ["a12"]),
+        ("a", 4, [], ["a012"]),
+        ("", 2, [], []),
     ],
 )
-def test_a_long_study_runs_what_lasts_equally_long_at_the_same_time(jobs, done, expected):
-    found = at_once(["a", "b", "c"], (0, 1, 2), lambda name, seed: f"{name}{seed}" not in done, jobs)
+def test_a_long_study_runs_what_lasts_equally_long_at_the_same_time(names, jobs, done, expected):
+    found = at_once(list(names), (0, 1, 2), lambda name, seed: f"{name}{seed}" not in done, jobs)
     assert ["".join(names) + "".join(map(str, seeds)) for names, seeds in found] == expected
 
 

@@ -11,7 +11,6 @@ from experiments.figures import Panel, above_zero, draw_beside_the_paper, draw_p
 from experiments.published import ends_for
 from experiments.records import curve, seconds_to_reach
 from experiments.settings import CNN_METHODS, ICA_METHODS, PCA_METHODS
-from experiments.study import Study
 from experiments.sweep import Listener, best_steps
 
 PANEL = Panel("epoch", "value", "epochs", "loss")
@@ -102,10 +101,6 @@ def test_the_penalty_figure_has_three_contours_and_three_curves():
         assert all(axes.get_xscale() == axes.get_yscale() == "log" for axes in figure.axes[3:])
 
 
-def study(grid):
-    return Study("pca", "s", "t", "b", "o", "d", {}, {}, {}, ("landing",), grid, (0,), 10)
-
-
 def test_the_best_step_size_is_the_lowest_at_the_end_and_never_one_that_diverged():
     rows = [
         {"method": "landing", "step_size": step, "epoch": epoch, "criterion": value, "status": status}
@@ -114,9 +109,9 @@ def test_the_best_step_size_is_the_lowest_at_the_end_and_never_one_that_diverged
             (0, 1), ends, ("running", "diverged" if step == 10.0 else "running"), strict=True
         )
     ]
-    assert best_steps(pd.DataFrame(rows), study((0.1, 1.0, 10.0))) == {"landing": 0.1}
+    assert best_steps(pd.DataFrame(rows)) == {"landing": 0.1}
     lost = pd.DataFrame(rows).assign(status="diverged")
-    assert best_steps(lost, study((0.1, 1.0, 10.0))) == {"landing": 0.1}
+    assert best_steps(lost) == {"landing": 0.1}
 
 
 def test_benchopts_lines_become_progress_outcomes_and_reasons(tmp_path):

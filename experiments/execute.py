@@ -82,6 +82,8 @@ def run_studies(setup: Setup, scale: Scale, console: Console) -> dict[str, str]:
     studies = [study for name in setup.experiments for study in getattr(scale, name).studies()]
     for study in studies:
         engine_for(study, setup).refuse_unknown_methods(study)
+        if setup.go_on and (path := place(setup, study.name)).exists():
+            records.refuse_other_settings(pd.read_parquet(path), study)
     failures: dict[str, str] = {}
     columns = (
         TextColumn("{task.description}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,28 @@ def tidy(results: Any, study: Study, phase: str) -> Any:
 
 def finished(records: Any, study: Study) -> Any:
     """The records of those runs, search included, that a study needs not make again: its settings, run to the end."""
-    if "settings" not in records:
-        return records.iloc[:0]
+    records = with_settings(records)
     parts = [own for phase in (SEARCH, RUN) for own in finished_in(records, study, phase)]
     return pd.concat(parts, ignore_index=True) if parts else records.iloc[:0]
+
+
+def refuse_other_settings(records: Any, study: Study) -> None:
+    """Raise a ValueError if runs of the study would replace records of other settings, searches included."""
+    own = with_settings(records[records["method"].isin(study.methods)])
+    for (phase, method, recorded), _ in own.groupby(["phase", "method", "settings"]):
+        if recorded != study.settings(phase):
+            before, now = json.loads(recorded or "{}"), json.loads(study.settings(phase))
+            names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+            changes = ", ".join(f"{name} {before.get(name)} there and {now.get(name)} here" for name in names)
+            raise ValueError(
+                f"--continue would replace records of {method} in {study.name}, whose {phase} has other settings: "
+                f"{changes}. Give the settings of the records, or another --output"
+            )
+
+
+def with_settings(records: Any) -> Any:
+    """Records with the column of settings, empty in those written before there was one."""
+    return records if "settings" in records else records.assign(settings="")
 
 
 def finished_in(records: Any, study: Study, phase: str) -> list[Any]:

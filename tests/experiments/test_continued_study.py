@@ -98,13 +98,18 @@ def test_every_finished_run_is_a_record_before_the_next_one_starts(whole, tmp_pa
 
 
 @together
-def test_other_settings_or_no_continue_take_nothing_from_the_records(whole, tmp_path):
+def test_other_settings_are_refused_before_they_replace_anything_and_taken_without_continue(whole, tmp_path):
     shutil.copytree(whole / "records", tmp_path / "records")
-    changed = run_cnn(tmp_path, epochs=3, methods=("landing-defaults",), seeds=1)
-    assert len(changed) == 3
+    change = {"epochs": 3, "methods": ("landing-defaults",), "seeds": 1}
+    with pytest.raises(ValueError, match="whose run has other settings: epochs 2 there and 3 here"):
+        run_cnn(tmp_path, **change)
+    with pytest.raises(ValueError, match="whose search has other settings: n_train 32 there and 48 here"):
+        run_cnn(tmp_path, search_images=48)
+    assert_same_runs(found_in(tmp_path), found_in(whole))
+    assert len(run_cnn(tmp_path, go_on=False, **change)) == 3
     assert records.last(found_in(tmp_path)).query("method == 'landing-defaults'")["epoch"].tolist() == [3]
     assert records.last(found_in(tmp_path)).query("method == 'riemannian-qr'")["epoch"].tolist() == [2, 2]
-    assert len(run_cnn(tmp_path, go_on=False, methods=("riemannian-qr",), seeds=1)) == 3
+    assert len(run_cnn(tmp_path, methods=("riemannian-qr",))) == 0  # records of other methods do not matter
 
 
 @pytest.mark.slow
@@ -216,8 +221,10 @@ def test_of_step_sizes_that_are_equally_good_the_smallest_is_chosen_whatever_the
 
 @together
 def test_records_without_settings_are_of_no_study(whole):
-    old = found_in(whole).drop(columns="settings")
-    assert not len(records.finished(old, SETTING.studies()[0]))
+    old, study = found_in(whole).drop(columns="settings"), SETTING.studies()[0]
+    assert not len(records.finished(old, study))
+    with pytest.raises(ValueError, match="has other settings: batch_size None there and 32 here, "):
+        records.refuse_other_settings(old, study)
 
 
 def test_trivialization_is_not_searched_takes_the_step_size_of_qr_and_runs_after_all_seeds_of_the_others(

@@ -14,8 +14,8 @@ class Method:
     line: str = "-"
 
 
-# Name of the solver in its benchmark -> how it is drawn. Landing is blue to green, Riemannian red to yellow, the
-# penalty violet, what a user would pick instead grey or brown.
+# Name of the solver in its benchmark, or of a control, -> how it is drawn. Landing is blue to green, Riemannian red to
+# yellow, the penalty violet, what a user would pick instead grey or brown.
 METHODS: dict[str, Method] = {
     "landing": Method("landing", "#0b5fa5"),
     "landing-defaults": Method("landing, library's defaults", "#12a5a5"),
@@ -34,6 +34,7 @@ METHODS: dict[str, Method] = {
     "riemannian-gd-exponential": Method("Riemannian GD, exponential", "#e99aa5", ":"),
     "riemannian-sgd-qr": Method("Riemannian SGD, QR", "#d1495b"),
     "riemannian-sgd-exponential": Method("Riemannian SGD, exponential", "#9c2c3c", ":"),
+    "riemannian-qr-longer": Method("Riemannian, QR, step size 0.3", "#d1495b", ":"),
     "geoopt-qr": Method("geoopt, QR", "#6b4f3a", "--"),
     "penalty-1": Method("penalty, λ = 1", "#b07cc6"),
     "penalty-100": Method("penalty, λ = 10²", "#b07cc6"),

@@ -79,6 +79,9 @@ def draw_beside_the_paper(records: Any, published: dict[str, End]) -> Any:
     for name, end in published.items():
         left.plot(end.minutes, end.accuracy, "o", color=METHODS[name].colour, ms=8)
     left.set_xscale("log")
+    if published:
+        minutes = [end.minutes for end in published.values()]
+        left.set_xlim(min(minutes) / 2, 2 * max(minutes))
     left.set_xlabel("minutes")
     left.set_ylabel("test accuracy")
     left.set_title("published: ends of the runs, width 64, 150 epochs")

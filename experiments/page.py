@@ -23,6 +23,8 @@ FIGURES = CLONE / "docs" / "images"
 NETWORKS = {"vgg16": "cnn-cifar10-vgg16-width16-bfloat16", "resnet18": "cnn-cifar10-resnet18-width16-bfloat16"}
 """The studies on all of CIFAR-10, by network."""
 IN_FLOAT32 = "cnn-cifar10-vgg16-width16"
+CONTROLS = RESULTS / "controls"
+"""Runs at step sizes that the search did not choose: they explain a result, and no verdict counts them."""
 
 
 def claims_table(studies: dict[str, Any]) -> Iterator[str]:
@@ -34,7 +36,7 @@ def claims_table(studies: dict[str, Any]) -> Iterator[str]:
 
 
 def network_table(study: Any, seconds: Any, methods: Iterable[str] = ()) -> Iterator[str]:
-    """Where all methods of a study ended, and these others: the lowest to the highest of their seeds."""
+    """Where the methods of a study ended, lowest to highest of their seeds; empty rows for these others."""
     yield "| method | seeds | epochs | step size | test accuracy | kernels projected | largest distance | an epoch |"
     yield "|---|---|---|---|---|---|---|---|"
     ends = records.last(study)
@@ -60,7 +62,7 @@ def end_cells(own: Any) -> tuple[str, ...]:
 
 def percentages(values: Any) -> str:
     """One percentage, or from the lowest to the highest."""
-    ends = sorted({f"{100 * value:.2f}" for value in (values.min(), values.max())})
+    ends = dict.fromkeys(f"{100 * value:.2f}" for value in (values.min(), values.max()))
     return " to ".join(ends) + " %"
 
 
@@ -77,7 +79,15 @@ def tables() -> dict[str, list[str]]:
     for network, name in NETWORKS.items():
         made[network] = list(network_table(studies[name], seconds_of(name), CNN_METHODS))
     made["float32"] = list(network_table(studies[IN_FLOAT32], seconds_of(IN_FLOAT32)))
+    name = NETWORKS["resnet18"]
+    if name in (controls := records.read(CONTROLS)):
+        made["control"] = list(network_table(controls[name], seconds_of(name)))
     return made
+
+
+def with_controls(study: Any, control: Any) -> Any:
+    """A study with runs at a longer step size than the choice, as methods of their own."""
+    return pd.concat([study, control.assign(method=control["method"] + "-longer")], ignore_index=True)
 
 
 def with_tables(page: str, made: dict[str, list[str]]) -> str:
@@ -93,10 +103,12 @@ def with_tables(page: str, made: dict[str, list[str]]) -> str:
 
 def draw() -> None:
     """The figures of the networks, beside those that the paper's authors published, into docs/images."""
-    studies = records.read(RESULTS / "records")
+    studies, controls = records.read(RESULTS / "records"), records.read(CONTROLS)
     with drawing():
         for network, name in NETWORKS.items():
-            study = studies[name]
+            if not len(records.runs(studies[name])):
+                continue
+            study = with_controls(studies[name], controls[name]) if name in controls else studies[name]
             save(draw_panels(study, panels_of(study)), FIGURES, f"cnn-{network}")
             save(draw_beside_the_paper(study, ends_for(study)), FIGURES, f"cnn-{network}-beside-the-paper")
 

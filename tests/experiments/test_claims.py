@@ -183,6 +183,10 @@ def test_landing_is_as_accurate_as_qr_within_its_seeds_or_not():
     assert "1 seed: too few" in accuracy_of_landing(cnn(seeds=1)).evidence
     assert accuracy_of_landing(cnn(seeds=3)).evidence.endswith("(3 seeds)")
     assert accuracy_of_landing().outcome == NOT_TESTED
+    assert "step sizes" not in accuracy_of_landing(cnn()).evidence
+    longer = cnn()
+    longer.loc[longer["method"] == "landing", "step_size"] = 0.3
+    assert ", step sizes: landing 0.3, Riemannian, QR 0.1 (2 seeds)" in accuracy_of_landing(longer).evidence
 
 
 def test_the_librarys_defaults_are_judged_for_themselves():
@@ -240,6 +244,14 @@ def test_a_weak_penalty_is_accurate_and_far(accuracy, distance, expected):
     records = cnn(penalty_1={"seconds": 1.0, "accuracy": accuracy, "penalty": distance})
     assert cnn_claims.weak([records]).outcome == expected
     assert cnn_claims.weak([cnn()]).outcome == NOT_TESTED
+
+
+def test_a_weak_penalty_is_accurate_if_one_of_its_seeds_is_within_those_of_qr():
+    records = cnn(penalty_1={"seconds": 1.0, "accuracy": 0.86, "penalty": 1e-3})  # QR: 0.88 to 0.9
+    assert cnn_claims.weak([records]).outcome == DOES_NOT_HOLD
+    records.loc[(records["method"] == "penalty-1") & (records["seed"] == 1), "accuracy"] = 0.885
+    assert cnn_claims.weak([records]).outcome == HOLDS
+    assert "accuracy 0.8600 to 0.8850 against 0.8800 to 0.9000" in cnn_claims.weak([records]).evidence
 
 
 @pytest.mark.parametrize(("accuracy", "expected"), [(0.4, HOLDS), (0.89, DOES_NOT_HOLD)])

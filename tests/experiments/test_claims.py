@@ -1,5 +1,7 @@
 """Verdicts on made-up records: a claim holds, does not hold, or is not tested."""
 
+import math
+
 import pandas as pd
 import pytest
 
@@ -228,6 +230,8 @@ def test_qr_takes_longer_to_the_accuracy_or_not():
     assert cnn_claims.sooner([]).outcome == NOT_TESTED
     defaults = cnn(landing_defaults={"seconds": 0.5, "accuracy": [0.1, 0.5, 0.8, 0.85, 0.9], "penalty": 1e-9})
     assert "(per epoch 1/1.5 s), landing, library's defaults 2 s" in cnn_claims.sooner([defaults]).evidence
+    defaults.loc[defaults["method"] == "landing-defaults", "seconds"] = math.nan  # its epochs were not timed
+    assert cnn_claims.sooner([defaults]).evidence.endswith("(per epoch 1/1.5 s) (2 seeds)")
 
 
 def test_qr_has_the_lowest_distance_or_not():

@@ -75,7 +75,7 @@ def draw_beside_the_paper(records: Any, published: dict[str, End]) -> Any:
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4.2), sharey=True)
-    own = in_order(set(runs(records)["method"]))
+    own = in_order(set(runs(records).dropna(subset="seconds")["method"]))  # without those whose epochs were not timed
     for name, end in published.items():
         left.plot(end.minutes, end.accuracy, "o", color=METHODS[name].colour, ms=8)
     left.set_xscale("log")

@@ -1,6 +1,7 @@
 """Figures: one colour per method throughout, medians with bands, and the parser of Benchopt's output."""
 
 import colorsys
+import math
 
 import pandas as pd
 import pytest
@@ -79,6 +80,9 @@ def test_beside_the_paper_are_its_published_ends_and_our_curves_in_the_same_colo
             METHODS[name].colour for name in ("landing", "landing-defaults")
         ]
         assert right.get_title() == "here: width 16, 3 epochs"
+        rows.loc[rows["method"] == "landing-defaults", "seconds"] = math.nan  # its epochs were not timed
+        figure = draw_beside_the_paper(rows, {})
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == [METHODS["landing"].label]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def network_table(study: Any, seconds: Any, methods: Iterable[str] = ()) -> Iter
     for name in in_order({*ends["method"], *methods}):
         own = ends[ends["method"] == name]
         cells = [METHODS[name].label, *(end_cells(own) if len(own) else ("0", *["–"] * 5))]
-        cells.append(f"{seconds.loc[name, 'epoch_seconds']:.3g} s" if name in seconds.index else "–")
+        cells.append(f"{seconds.loc[name, 'epoch_seconds']:.1f} s" if name in seconds.index else "–")
         yield "| " + " | ".join(cells) + " |"
 
 

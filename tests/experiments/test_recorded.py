@@ -12,6 +12,7 @@ import pandas as pd
 from experiments import page, records
 from experiments.appearance import METHODS, in_order
 from experiments.claims import verdicts
+from experiments.scales import SCALES
 from experiments.settings import CNN_METHODS
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +87,31 @@ def test_landing_with_the_defaults_reaches_qr_at_either_step_size_and_ends_close
         assert theirs["seed"].nunique() >= 2
         assert ours["accuracy"].median() >= theirs["accuracy"].min(), method
         assert ours["penalty"].median() < theirs["penalty"].median(), method
+
+
+def test_the_page_says_what_time_qr_takes_on_resnet18_with_the_longer_step_size():
+    name = page.NETWORKS["resnet18"]
+    both = page.with_controls(records.read(RECORDED)[name], records.read(page.CONTROLS)[name])
+    ends = records.last(both)
+    target = 0.98 * ends[ends["method"].isin(["landing", "riemannian-qr-longer"])]["accuracy"].min()
+    theirs, paper, defaults = (
+        f"{records.seconds_to_reach(both, method, 'accuracy', target, above=True):.0f} s"
+        for method in ("riemannian-qr-longer", "landing", "landing-defaults")
+    )
+    said = f"reaches {100 * target:.1f} % after {theirs}, before landing with the paper's options ({paper})"
+    assert f"{said} and after landing with the defaults ({defaults})" in " ".join(PAGE.split())
+    step_size = ends[ends["method"] == "riemannian-qr-longer"]["step_size"].max()
+    assert METHODS["riemannian-qr-longer"].label.endswith(f"step size {step_size:g}")
+
+
+@pytest.mark.parametrize("network", page.NETWORKS)
+def test_the_command_of_the_page_goes_on_with_the_records(network):
+    given = {"data": str(ROOT), "network": (network,), "precision": "bfloat16"}
+    study = SCALES["nights"].with_options(("cnn",), given).cnn.studies()[0]
+    recorded = records.read(RECORDED)[study.name]
+    records.refuse_other_settings(recorded, study)
+    own = records.last(recorded[recorded["method"].isin(study.methods)])
+    assert len(records.last(records.finished(recorded, study))) == len(own) > 0
 
 
 def test_the_readme_says_where_vgg16_ended():
